@@ -1,6 +1,5 @@
-//! A tracing subscriber that blocks, as one does that writes to a pipe that is full, costs no lock;
-//! and a session's thread that is blocked, as by a waker of the caller's, takes nothing along that
-//! a holder is promised.
+//! A tracing subscriber that blocks, such as one that writes to a full pipe, costs no lock. A
+//! session's thread that a caller's waker blocks breaks no promise to a holder.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -14,20 +13,20 @@ use test_support::prelude::*;
 use tokio::sync::Notify;
 use tracing::Metadata;
 
-/// A third of it is what a slow machine may take between a loss and the look at the server.
+/// A slow machine may take a third of the timeout between a loss and the look at the server.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The name of the thread that calls subscribers.
 const WATCH_THREAD: &str = "zk-watch";
 
-/// Whether no other threads have logged.
+/// Returns whether only this library's threads have logged.
 fn only_ours(threads: &BTreeSet<String>) -> bool {
     threads.iter().all(|name| name == WATCH_THREAD)
 }
 
 #[derive(Default)]
 struct State {
-    /// Neither the thread that logs nor a session's comes out while it is set.
+    /// While set, neither the logging thread nor a session's thread returns.
     closed: bool,
     /// How many sessions' threads are blocked.
     inside: usize,
@@ -55,7 +54,7 @@ fn open() {
     OPENED.notify_all();
 }
 
-/// Opens it whatever happens, so that a failed test ends.
+/// Opens the gate on drop, so that a failed test ends.
 struct OpenOnDrop;
 
 impl Drop for OpenOnDrop {
@@ -64,7 +63,7 @@ impl Drop for OpenOnDrop {
     }
 }
 
-/// Keeps who logs while it is closed; remembers who has logged, and what was lost.
+/// Keeps the logging thread while the gate is closed; remembers who has logged, and what was lost.
 fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
     // The log of the server in this process does not count.
     if !metadata.target().starts_with("zookeeper_recipes") {
@@ -84,7 +83,7 @@ fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
     }
 }
 
-/// A waker that keeps the session's thread while it is closed.
+/// A waker that keeps the session's thread while the gate is closed.
 struct Blocking;
 
 impl Wake for Blocking {
@@ -99,12 +98,12 @@ impl Wake for Blocking {
     }
 }
 
-/// Blocks the thread of a client's session, by what wakes the caller of this call.
+/// Blocks the thread of a client's session by waking the caller of this call.
 async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquired> + use<>>> {
     let (mut call, waker) = (Box::pin(mutex.lock()), Waker::from(Arc::new(Blocking)));
     for _ in 0..100 {
         let polled = call.as_mut().poll(&mut Context::from_waker(&waker));
-        // The session's thread may be done before this one comes to wait for it.
+        // The session's thread may be done before this thread waits for it.
         let Poll::Ready(granted) = polled else { break };
         within("the end", granted.unwrap().release()).await.unwrap();
         call = Box::pin(mutex.lock());
@@ -138,7 +137,7 @@ async fn blocking_subscriber_costs_no_lock() {
         state.threads.clear();
         state.closed = true;
     }
-    // Something that is logged.
+    // Produces a log line.
     let strays = InterProcessMutex::new(&client, "/locks/strays").unwrap();
     within("the lock", strays.lock())
         .await
@@ -149,7 +148,7 @@ async fn blocking_subscriber_costs_no_lock() {
     while state().threads.is_empty() {
         within("a log entry", LOGGED.notified()).await;
     }
-    // Longer than a session lives without heartbeats.
+    // The sleep is longer than a session lives without heartbeats.
     tokio::time::sleep(TIMEOUT).await;
     assert!(guard.is_held(), "{:?}", guard.state());
     within("the lock", strays.lock())
@@ -306,7 +305,7 @@ async fn blocked_session_thread_delays_no_loss() {
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let other = within("the other lock", other.lock()).await.unwrap();
 
-    // A hold of another client, which is lost earlier, and what waits for that panics.
+    // The hold of another client is lost earlier, and its waiter panics.
     let earlier = connect_as(Client::builder().session_timeout(TIMEOUT / 2), &server).await;
     let broken = InterProcessMutex::new(&earlier, "/locks/broken").unwrap();
     let broken = within("the third lock", broken.lock()).await.unwrap();
@@ -347,7 +346,7 @@ async fn blocked_session_thread_delays_no_loss() {
         guard.state()
     );
 
-    // No question and no release logs where it is asked.
+    // Neither a query nor a release logs on the caller's thread.
     assert!(!guard.is_held());
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     assert!(guard.reenter().is_err());
@@ -367,8 +366,8 @@ async fn blocked_session_thread_delays_no_loss() {
         matches!(released, Err(ReleaseError::Lost(_))),
         "{released:?}"
     );
-    // The holders are notified one after the other. A hold that is dropped before its turn was
-    // released, not lost.
+    // The holders are notified one by one. A hold that is dropped before its turn was released, not
+    // lost.
     assert_eq!(
         within("the other loss", other.lost()).await.reason(),
         LostReason::LeaseExpired
@@ -399,7 +398,7 @@ async fn blocked_session_thread_delays_no_loss() {
     client.flush(SOON).await.unwrap();
     client.close().await.unwrap();
     let losses = std::mem::take(&mut state().losses);
-    // The losses of calls that were granted in the meantime are logged, too.
+    // The losses of calls that were granted in the meantime are logged too.
     assert_eq!(losses.len(), 5, "{losses:?}");
     for node in [first, second] {
         let name = node.rsplit_once('/').unwrap().1;

@@ -1,5 +1,5 @@
-//! `docker-compose.yml` is the ensemble that the documentation promises: the engine that would say
-//! so is not on every machine, so what can be read is checked here.
+//! Checks what can be read from `docker-compose.yml`: that it is the ensemble that the
+//! documentation promises. Not every machine has the engine that would run it.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use saphyr::{LoadableYamlNode, Yaml};
 
 const FILE: &str = include_str!("../docker-compose.yml");
 
-/// The file, and its services with what they merge (`<<`) merged.
+/// Returns the file and its services, with merge keys (`<<`) resolved.
 fn compose() -> (Yaml<'static>, BTreeMap<String, Yaml<'static>>) {
     let file = Yaml::load_from_str(FILE).expect("YAML").swap_remove(0);
     let services = file["services"].as_mapping().expect("services");
@@ -19,7 +19,7 @@ fn compose() -> (Yaml<'static>, BTreeMap<String, Yaml<'static>>) {
     (file, services)
 }
 
-/// Merge keys are for the reader to resolve; a key of the mapping itself wins.
+/// The reader has to resolve merge keys; a key of the mapping itself wins.
 fn merged(node: &Yaml<'static>) -> Yaml<'static> {
     let Some(own) = node.as_mapping() else {
         return node.clone();

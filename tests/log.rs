@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tracing::{Level, Metadata};
 
 const AUTH_FAILED: i32 = -115;
-/// No wait of these tests takes as long.
+/// No wait of these tests takes this long.
 const LONG: Duration = Duration::from_secs(60);
 
 static ENTRIES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
@@ -56,7 +56,7 @@ enum Stop {
     Drop,
 }
 
-/// A client with all that can be open, which is stopped by its user.
+/// A client with every kind of open call and hold, which its user stops.
 async fn orderly_stop_is_no_warning(how: Stop) {
     let (_server, [client, other]) = with_clients(start(), connect).await;
     let led = LeaderLatch::new(&client, "/leads").unwrap();
@@ -117,7 +117,7 @@ async fn orderly_stop_is_no_warning(how: Stop) {
     let ended = async { while waiting.join_next().await.is_some() {} };
     within("the end of all calls", ended).await;
     drop(revoked);
-    // Reported after all lines of the stop.
+    // This line is reported after all lines of the stop.
     let id = format!("{:#x}", other.session_id().unwrap());
     other.close().await.unwrap();
     logged_with(&["session over", &id]).await;
@@ -144,7 +144,7 @@ async fn lines_of_elections_and_nodes_say_why() {
     client.close().await.unwrap();
 }
 
-/// No process listens at the port 1.
+/// No process listens at port 1.
 async fn lines_of_connecting_say_why() {
     let client = Client::builder()
         .connect_timeout(Duration::from_millis(200))
@@ -152,7 +152,7 @@ async fn lines_of_connecting_say_why() {
         .connect_lazy("127.0.0.1:1")
         .unwrap();
     for line in ["no session yet; it is asked for again", "no session yet"] {
-        // A busy machine may not have asked in time why.
+        // A busy machine may not have probed in time.
         logged_with(&[line, "127.0.0.1:1: it refuses connections"]).await;
     }
     client.close().await.unwrap();
@@ -255,8 +255,8 @@ async fn is_logged(held_at: u32, asked_at: u32) {
     }
 }
 
-/// Waits for an entry: all are logged by a thread that does nothing else, in the order in which
-/// they were noted.
+/// Waits for an entry: a thread that does nothing else logs all entries in the order in which they
+/// were noted.
 async fn logged(text: &str) -> (Level, String) {
     logged_with(&[text]).await
 }

@@ -12,7 +12,8 @@ use tokio::sync::{Mutex, MutexGuard};
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// The documentation says what a waiter costs this process; the server runs in another one here.
+/// The documentation states what a waiter costs this process; the server runs in another process
+/// here.
 #[tokio::test(flavor = "current_thread")]
 async fn waiter_memory_matches_documentation() {
     const WAITERS: usize = 2_000;

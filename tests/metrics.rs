@@ -1,5 +1,5 @@
-//! The metrics of locks: counted by the exporter for Prometheus, served by the example's server,
-//! and scraped over loopback.
+//! The metrics of locks: counted by the Prometheus exporter, served by the example's server, and
+//! scraped over loopback.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -46,8 +46,8 @@ async fn scrape(address: SocketAddr) -> Scrape {
         .collect()
 }
 
-/// Scrapes until this value is there: the thread that tells the recorder is not waited for
-/// otherwise.
+/// Scrapes until this value appears, because nothing else waits for the thread that reports to the
+/// recorder.
 async fn until(address: SocketAddr, key: &str, value: f64) -> Scrape {
     let reached = async {
         loop {
@@ -79,7 +79,7 @@ fn documented() -> BTreeSet<String> {
         .collect()
 }
 
-/// The values of a field, in the page's table of fields.
+/// Returns the values of a field in the page's table of fields.
 fn values_of(field: &str) -> Vec<String> {
     let page = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -128,7 +128,7 @@ async fn lock_events_are_counted() {
     let other = connect_as(builder(), &server).await;
     let mutex = |client: &Client, path: &str| InterProcessMutex::new(client, path).unwrap();
 
-    // Two paths with one prefix, and one without.
+    // Two paths share a prefix, and one path has none.
     let inventory = r#"{recipe="mutex",prefix="/inventory"}"#;
     for path in ["/inventory/sku-1", "/inventory/sku-2", "/inventories"] {
         within("the lock", mutex(&client, path).lock())
@@ -145,7 +145,7 @@ async fn lock_events_are_counted() {
     let second = tokio::spawn(async move { second.lock().await });
     let queued = format!("zookeeper_recipes_lock_queue_ahead_count{inventory}");
     let scraped = until(address, &queued, 1.0).await;
-    // Every counter exists from the first call on, so that its first event is a change, as an alert
+    // Every counter exists from the first call, so that its first event is a change, as an alert
     // needs.
     for (counter, key, values) in [
         ("lock_losses_total", "reason", values_of("how it was lost")),
@@ -193,7 +193,7 @@ async fn lock_events_are_counted() {
     within("the answer", mutex(&other, "/inventory/sku-1").try_lock())
         .await
         .unwrap_err();
-    // The lock is waited for and held for longer than the first bucket.
+    // The wait for the lock and the hold are longer than the first bucket.
     tokio::time::sleep(Duration::from_millis(60)).await;
     drop(holder);
     drop(within("the lock", second).await.unwrap().unwrap());
@@ -246,7 +246,7 @@ async fn lock_events_are_counted() {
     );
     assert_eq!(of("sessions_begun_total"), 2.0);
 
-    // The hand-overs are in memory, and a downgrade moves the hold to another recipe.
+    // The mutex is handed over in memory, and a downgrade moves the hold to another recipe.
     let shared = InterProcessMutex::builder(&client, "/cache/shared")
         .hand_off(8, SOON)
         .build()
@@ -273,7 +273,7 @@ async fn lock_events_are_counted() {
     let scraped = until(address, &format!("zookeeper_recipes_lock_held{read}"), 1.0).await;
     assert_eq!(scraped[&format!("zookeeper_recipes_lock_held{write}")], 0.0);
 
-    // An orphan, a late beat, a loss, and the end of a session.
+    // The client has an orphan, a late beat, a loss, and an ended session.
     let held = within("the lock", mutex(&client, "/cache/late").lock())
         .await
         .unwrap();
@@ -284,8 +284,8 @@ async fn lock_events_are_counted() {
     until(address, "zookeeper_recipes_orphans_deleted_total", 1.0).await;
     let beat = server.hold_reply(Match::op(Op::Multi).session(session(&client)));
     within("a beat", beat.wait_hit()).await;
-    // Longer than the interval, which is a sixth of the session timeout; the lease is valid for two
-    // thirds.
+    // The sleep is longer than the interval, which is a sixth of the session timeout; the lease is
+    // valid for two thirds.
     tokio::time::sleep(timeout / 4).await;
     beat.release();
     let late = async {
@@ -331,7 +331,7 @@ async fn lock_events_are_counted() {
     };
     let told: BTreeSet<String> = scraped.keys().map(name).collect();
     assert_eq!(told, documented());
-    // Each label of a counter is one with which the counter began.
+    // Every counter has the labels with which it began, and no others.
     let labels = |key: &str| {
         key.replace("/cache", "/inventory")
             .replace("other", "/inventory")

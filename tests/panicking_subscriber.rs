@@ -1,4 +1,4 @@
-//! A tracing subscriber that panics, once, at a line that the client logs: it costs that line and
+//! A tracing subscriber that panics once, at a line that the client logs, costs that line and
 //! nothing else.
 #![expect(
     clippy::unwrap_used,
@@ -17,23 +17,23 @@ use tracing::Metadata;
 const THROTTLED: i32 = -127;
 const NO_AUTH: i32 = -102;
 
-/// At what the subscriber panics, once.
+/// The event at which the subscriber panics, once.
 static TRIGGER: Mutex<Option<Trigger>> = Mutex::new(None);
 
 enum Trigger {
-    /// The next event whose message, or one of whose fields, contains this.
+    /// The next event whose message, or one of whose fields, contains this text.
     About(String),
-    /// The line after this many others.
+    /// The line after this number of others.
     Line(usize),
 }
 
 /// The log lines of lost locks.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The log lines of ended sessions, also where the subscriber has panicked.
+/// The log lines of ended sessions, even those at which the subscriber panicked.
 static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Panics where a test has asked for it; remembers what was logged of losses.
+/// Panics at the event that a test has chosen; remembers the logged losses.
 fn panic_if_asked(line: &Metadata<'_>, text: &str) {
     let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
     // The reports of calls are in `tests/watching_blocked.rs`.
@@ -84,7 +84,7 @@ fn has_panicked() -> bool {
         .is_none()
 }
 
-/// Waits until a text is among these that contains `what`, and one of `of`.
+/// Waits until one of the texts contains `what` and one of `of`.
 async fn until_among(texts: &'static Mutex<Vec<String>>, what: &'static str, of: Vec<String>) {
     let found = move || {
         let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,8 +119,8 @@ async fn panic_costs_a_line() {
     panic_logging_loss_costs_no_lock().await;
 }
 
-/// The first line of a scenario with a fault for each kind of call, then the second, until it has
-/// no more.
+/// Panics at the first line of a scenario with a fault for each kind of call, then at the second,
+/// until the scenario has no more.
 async fn panic_at_any_line_costs_nothing() {
     let mut line = 0;
     loop {
@@ -134,7 +134,7 @@ async fn panic_at_any_line_costs_nothing() {
     assert!(line > 15, "{line} lines");
 }
 
-/// Every call returns its result, and nothing is left, for any faults.
+/// Asserts that every call returns its result, and that nothing is left, despite the faults.
 async fn faults_everywhere(what: &str) {
     let (server, [client]) = with_clients(start(), connect).await;
     let lose = |op| server.drop_reply(Match::op(op).session(session(&client)), Loss::Close);
@@ -221,7 +221,7 @@ async fn faults_everywhere(what: &str) {
     until_told(last).await;
 }
 
-/// The last is a line of the client library's.
+/// The last line comes from the client library.
 async fn panic_without_server_costs_no_client(line: &str) {
     let server = start();
     server.stop();
@@ -284,8 +284,7 @@ async fn panic_during_conversion_leaves_no_node() {
     .await;
 }
 
-/// The transaction is committed, its reply is lost, and the panic comes before anything else is
-/// asked.
+/// The transaction is committed, its reply is lost, and the panic comes before the next request.
 async fn panic_while_acquiring_leaves_no_permits() {
     let (server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 2).unwrap();
@@ -342,7 +341,7 @@ async fn panic_logging_loss_costs_no_lock() {
     for guard in &guards {
         within("the loss", guard.lost()).await;
     }
-    // The one at which there was no panic is in the log.
+    // Only the loss without a panic is in the log.
     let name = |guard: &LockGuard| guard.node().rsplit_once('/').unwrap().1.to_owned();
     until_among(&LOGGED, "lock lost", guards.iter().map(name).collect()).await;
     // Heartbeats continue.

@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use test_support::prelude::*;
 
-/// What a child is told: its server, how many descriptors it may open, and whether it is connected
-/// already then.
+/// The child's settings: its server, how many descriptors it may open, and whether it is connected
+/// already when the limit applies.
 const SERVERS: &str = "SERVERS_OF_THE_SHORT_CHILD";
 const MORE: &str = "DESCRIPTORS_OF_THE_SHORT_CHILD";
 const CONNECTED: &str = "IS_THE_SHORT_CHILD_CONNECTED";
 
-/// Lets this process open so many more descriptors. Returns the limit before.
+/// Lets this process open this many more descriptors. Returns the limit before.
 fn limit_to(more: u64) -> Rlimit {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() - 1;
     let before = getrlimit(Resource::Nofile);
@@ -25,8 +25,8 @@ fn limit_to(more: u64) -> Rlimit {
     before
 }
 
-/// No test of its own: a process that the test below starts. Its first connection, or another one,
-/// has few descriptors, which either suffice or are named as the reason. A later one has enough.
+/// Not a test: a process that the test below starts. Its first connection, or another one, has few
+/// descriptors, which either suffice or are named as the reason. A later connection has enough.
 #[tokio::test]
 async fn short_process() {
     let [Ok(servers), Ok(more), Ok(connected)] = [SERVERS, MORE, CONNECTED].map(std::env::var)

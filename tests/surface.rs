@@ -34,7 +34,7 @@ fn copied<T: Copy + Eq + Hash + Send + Sync + Unpin + Debug + 'static>() {}
 fn cloned<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
 fn error<T: Error + Clone + Send + Sync + Unpin + 'static>() {}
 
-/// Whether a type can be cloned: an inherent constant takes precedence over that of a trait.
+/// Shows whether a type can be cloned: an inherent constant takes precedence over that of a trait.
 struct Cloned<T>(PhantomData<T>);
 
 impl<T: Clone> Cloned<T> {
@@ -85,12 +85,12 @@ fn types_are_send_and_static() {
     const { assert!(Cloned::<Client>::IS) };
     // A guard cannot be cloned, because one guard is one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
-    // Nor are there two handles of one node.
+    // Two handles of one node are impossible as well.
     const { assert!(!Cloned::<PersistentNode>::IS && !Cloned::<GroupMember>::IS) };
     const { assert!(!Cloned::<MultiLockGuard>::IS && !Cloned::<SemaphorePermit>::IS) };
     const { assert!(!Cloned::<ReadGuard>::IS && !Cloned::<WriteGuard>::IS) };
 
-    // A trait for results, and a type of the feature `tls`, which its own tests check.
+    // `OrBusy` is a trait for results, and the tests of the feature `tls` check its type.
     let no_types = ["OrBusy", "TlsOptions"];
     for name in architecture::public_names()
         .iter()
@@ -344,7 +344,7 @@ fn published_crates_have_metadata_and_licences() {
                 "{member}Cargo.toml has no {field}"
             );
         }
-        // A package holds its own directory only.
+        // A package contains only its own directory.
         for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
             let file = root().join(format!("{member}{licence}"));
             assert!(
@@ -388,7 +388,7 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
     found
 }
 
-/// CONTRIBUTING.md: where a test lets time pass, it says why.
+/// CONTRIBUTING.md: a test that sleeps says why.
 #[test]
 fn sleeps_in_tests_are_explained() {
     let mut sleeps = 0;
@@ -433,7 +433,7 @@ fn sleeps_in_tests_are_explained() {
     assert!(sleeps > 0);
 }
 
-/// Texts that are shown.
+/// These texts are shown to users.
 #[test]
 fn types_display_as_documented() {
     fn shown<T: Display>() {}

@@ -18,10 +18,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use zookeeper_client as zk;
 
-/// How long a test watches that something does not happen.
+/// How long a test waits to show that an event does not occur.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-/// How long the relay holds what the server says.
+/// How long the relay holds the server's answers.
 const DELAY: Duration = Duration::from_millis(20);
 
 /// Returns whether this build lacks all of these patches, so that the tests see the library as it
@@ -39,7 +39,8 @@ async fn connect(servers: &str) -> zk::Client {
         .unwrap()
 }
 
-/// A server with a session that ends this long after its last word, and no sooner or later.
+/// Returns a server, and the session of a client that ends this long after its last message, not
+/// sooner or later.
 async fn impatient(session_timeout: Duration) -> (Server, zk::Client) {
     let server = Server::builder()
         .tick(session_timeout / 20)
@@ -53,8 +54,8 @@ async fn impatient(session_timeout: Duration) -> (Server, zk::Client) {
     (server, client)
 }
 
-/// Waits for the loss of a connection. A state watcher keeps the latest state alone: of a quick
-/// reconnect it tells no `Disconnected`, only that there is news.
+/// Waits for the loss of a connection. A state watcher keeps only the latest state: after a quick
+/// reconnect it reports a change, but no `Disconnected`.
 async fn lost_connection(states: &mut zk::StateWatcher) -> zk::SessionState {
     let state = within("the cut", states.changed()).await;
     assert!(!state.is_terminated(), "{state}");
@@ -65,7 +66,7 @@ fn open() -> zk::Acls<'static> {
     zk::Acls::anyone_all()
 }
 
-/// When each piece of what a client says arrived at a relay.
+/// When each message of a client arrived at a relay.
 type Arrivals = Arc<Mutex<Vec<Instant>>>;
 
 /// A relay that holds each answer of the server for [`DELAY`], as a network would, for one
@@ -91,7 +92,7 @@ async fn relay(server: SocketAddr) -> (String, Arrivals) {
         });
         tokio::spawn(async move {
             while let Some((due, answer)) = held.recv().await {
-                // The network's delay, which is what the test is about.
+                // The network's delay is under test.
                 tokio::time::sleep_until(due).await;
                 drop(to_client.write_all(&answer).await);
             }
@@ -105,8 +106,8 @@ async fn relay(server: SocketAddr) -> (String, Arrivals) {
     (address, arrivals)
 }
 
-/// Sends two requests at once, five times, and returns how often the second one came later than it
-/// was sent: when the first was answered.
+/// Sends two requests at once, five times, and returns how often the second arrived late: only when
+/// the first was answered.
 async fn flights_held(server: SocketAddr) -> usize {
     let (address, arrivals) = relay(server).await;
     let client = connect(&address).await;
@@ -131,9 +132,9 @@ async fn flights_held(server: SocketAddr) -> usize {
 async fn second_request_waits_for_first_answer() {
     let server = Server::start().unwrap();
     let mut held = Vec::new();
-    // The delay is not on every connection, but depends on an address in memory
-    // (docs/upstream/one-write.patch). On a machine that is later than TCP's delayed
-    // acknowledgement, all data are acknowledged at once, as on a new connection.
+    // The delay does not affect every connection, but depends on a memory address
+    // (docs/upstream/one-write.patch). On a machine that is slower than TCP's delayed
+    // acknowledgement, all data is acknowledged at once, as on a new connection.
     for _ in 0..20 {
         let connections: JoinSet<_> = (0..5).map(|_| flights_held(server.addr())).collect();
         held = within("the flights", connections.join_all()).await;
@@ -161,7 +162,7 @@ fn waits_of_the_reactor() -> Option<u64> {
     Some(waits.unwrap())
 }
 
-/// Runs the test with this name in a process of its own, which is a child that runs that test alone.
+/// Runs the test with this name in a separate process, which runs that test alone.
 #[cfg(target_os = "linux")]
 fn run_alone(name: &str, test: impl Future<Output = ()>) {
     if std::env::var_os("UPSTREAM_ALONE").is_some() {
@@ -180,7 +181,7 @@ fn run_alone(name: &str, test: impl Future<Output = ()>) {
     assert!(status.success());
 }
 
-/// The reactor's thread panics like the task that starts it, and no other is ever started.
+/// The reactor's thread panics like the task that starts it, and is never restarted.
 #[cfg(target_os = "linux")]
 #[test]
 fn descriptor_shortage_ends_the_reactor() {
@@ -214,7 +215,7 @@ fn descriptor_shortage_ends_the_reactor() {
         let ended = || (threads() == all).then_some(());
         poll_until("the end of the reactor's thread", SOON, ended).unwrap();
         setrlimit(Resource::Nofile, before).unwrap();
-        // Neither its timers nor its sockets wake a task. Only time shows that.
+        // Neither timers nor sockets wake a task any more, which only time shows.
         let later = tokio::time::timeout(A_WHILE, zk::Client::connect(&servers)).await;
         assert!(later.is_err(), "it works again");
         assert_eq!(waits_of_the_reactor(), None);
@@ -224,7 +225,7 @@ fn descriptor_shortage_ends_the_reactor() {
 #[cfg(target_os = "linux")]
 #[test]
 fn answers_wake_an_unconcerned_thread() {
-    // Nobody else wakes that thread.
+    // No other thread wakes that thread.
     run_alone("answers_wake_an_unconcerned_thread", async {
         let server = Server::start().unwrap();
         let client = connect(&server.connect_string()).await;
@@ -322,7 +323,7 @@ async fn too_many_watches_end_the_session() {
     assert!(server.cut(client.session_id().0, Cut::Fin));
     let mut seen = vec![lost_connection(&mut states).await];
     let settled = async {
-        // A watch that works is proof that the connection lasts.
+        // A working watch proves that the connection lasts.
         while !client.state().is_terminated() && client.check_stat("/").await.is_err() {
             seen.push(states.changed().await);
         }
@@ -377,7 +378,7 @@ fn watcher_panics_when_runtime_ends() {
     );
 }
 
-/// Answers a connect with this session, and everything else with success, until the client is gone.
+/// Answers a connect with this session, and everything else with success, until the client closes.
 async fn answer_as(session: i64, mut stream: TcpStream) -> std::io::Result<()> {
     let mut connected = false;
     loop {
@@ -453,8 +454,8 @@ async fn events_hide_an_unanswered_ping() {
     let id = client.session_id().0;
     let started = Instant::now();
     assert!(server.stall(id, Direction::ToServer));
-    // 2/5 of the session timeout is how long a client should wait for an answer. The events end
-    // with the session.
+    // A client should wait 2/5 of the session timeout for an answer. The events end with the
+    // session.
     let events = async {
         while server.sessions().iter().any(|session| session.id == id) {
             server.set_data("/n", "").unwrap();
@@ -477,7 +478,7 @@ async fn events_hide_an_unanswered_ping() {
 async fn mkdir_goes_on_while_others_delete() {
     let server = Server::start().unwrap();
     let client = connect(&server.connect_string()).await;
-    // The fault is as if the directory above were deleted before each create.
+    // The fault has the effect of deleting the directory above before each create.
     let _gone = server.fail(Match::op(Op::Create).path("/a/b/c").always(), -101);
     let creates = async {
         let many = |view: View<'_>| view.counters().requests(Op::Create) > 100;
@@ -490,8 +491,8 @@ async fn mkdir_goes_on_while_others_delete() {
     }
 }
 
-/// Returns when each of the first tries came to a server that gives no session, since before the
-/// first.
+/// Returns when each of the first tries reached a server that gives no session, counted from before
+/// the first.
 async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let servers = vec![listener.local_addr().unwrap().to_string(); addresses].join(",");
@@ -513,8 +514,8 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     tries
 }
 
-/// `Servers::repeated` goes by this, and so does how often spare connections are tried. That they
-/// are not longer is tested in virtual time: `pauses_between_tries_are_bounded`.
+/// `Servers::repeated` relies on these pauses, and so does the frequency of spare connections. A
+/// test in virtual time, `pauses_between_tries_are_bounded`, shows that they are not longer.
 // Shows: reconnect
 #[tokio::test]
 async fn retry_pauses_are_as_documented() {
@@ -529,7 +530,7 @@ async fn retry_pauses_are_as_documented() {
             "{tries:?}"
         );
     }
-    // A long list: never more than a second, however long it is.
+    // The pause for a long list never exceeds a second, whatever its length.
     let least = [0; 12]
         .map(Duration::from_millis)
         .into_iter()

@@ -1,5 +1,4 @@
-//! The spans and events that a tracing subscriber receives, which are those of
-//! docs/observability.md.
+//! The spans and events that a tracing subscriber receives are those of docs/observability.md.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,7 +27,7 @@ type Fields = BTreeMap<String, String>;
 struct Received {
     name: &'static str,
     fields: Fields,
-    /// The span that it is in.
+    /// The span around this one.
     parent: Option<&'static str>,
     /// Whether a span is closed.
     closed: bool,
@@ -55,7 +54,7 @@ struct Captured {
     open: BTreeMap<u64, usize>,
 }
 
-/// A subscriber that keeps all spans and events.
+/// A subscriber that records all spans and events.
 #[derive(Clone)]
 struct Capture(Arc<(Mutex<Captured>, watch::Sender<()>)>);
 
@@ -481,7 +480,7 @@ async fn downgrade_reports_the_new_recipe() {
     );
 }
 
-/// Several nodes, one call: it is over with the last.
+/// One call has several nodes, and ends with the last.
 // Shows: told-apart
 #[tokio::test]
 async fn nodes_of_call_are_one_hold() {
@@ -557,7 +556,7 @@ async fn event_names_match_the_page() {
     let client = connect_as(Client::builder().session_timeout(timeout), &server).await;
     let lock = InterProcessReadWriteLock::new(&client, "/locks/names").unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
-    // An orphan: of a call that has a node and gives up.
+    // A call that has a node and gives up leaves an orphan.
     within(
         "the answer",
         lock.read_lock().acquire(Duration::from_secs(1)),
@@ -581,10 +580,10 @@ async fn event_names_match_the_page() {
             received.field("path") == "/locks/names"
         })
         .await;
-    // A heartbeat that is answered after more than its interval, which is a sixth of a second.
+    // A heartbeat is answered after more than its interval, which is a sixth of a second.
     let beat = server.hold_reply(Match::op(Op::Multi).session(session(&client)));
     within("a beat", beat.wait_hit()).await;
-    // Longer than the interval; the lease is valid for two thirds of a second.
+    // The sleep is longer than the interval; the lease is valid for two thirds of a second.
     tokio::time::sleep(timeout / 4).await;
     beat.release();
     everything

@@ -1,6 +1,6 @@
-//! A tracing subscriber, and with the feature `metrics` a recorder, that block and panic: the
-//! thread that tells them is theirs, and no lock is lost. Alone in their process, which has one
-//! such thread.
+//! A tracing subscriber, and with the feature `metrics` a recorder, that block and panic run on
+//! their own thread and cost no lock. The test runs alone in its process, which has one such
+//! thread.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The last third of it would be over at once in a session whose heartbeats had stopped.
+/// The last third of this timeout would pass at once in a session whose heartbeats had stopped.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// More calls than notes may wait.
+/// More calls than the queue of notes holds.
 const CALLS: usize = 70_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum Mood {
 #[derive(Default)]
 struct State {
     mood: Mood,
-    /// Whether it has been entered while it blocks.
+    /// Whether a thread has entered the subscriber while it blocks.
     inside: bool,
     granted: u64,
     missed: u64,
@@ -197,11 +197,11 @@ async fn locks_outlive_a_watcher_that(mood: Mood) {
     if mood == Mood::Blocks {
         until("a blocked thread", |state| state.inside).await;
     }
-    // Longer than a session lives without heartbeats.
+    // The sleep is longer than a session lives without heartbeats.
     tokio::time::sleep(TIMEOUT).await;
     assert!(guard.is_held(), "{:?}", guard.state());
-    // Hand-overs of both kinds, a conversion would come to the same, and releases by a call and by
-    // a drop.
+    // The calls are hand-overs of both kinds, and releases by a call and by a drop; a conversion
+    // would be equivalent.
     let mut waiter = task::spawn(mutex(&client).lock());
     assert_pending!(waiter.poll());
     within("the release", guard.release()).await.unwrap();
@@ -218,7 +218,7 @@ async fn locks_outlive_a_watcher_that(mood: Mood) {
     within("what was left", client.flush(SOON)).await.unwrap();
     // The caller is cancelled and must not be reported as granted.
     let mut cancelled = task::spawn(shared.lock());
-    // On a busy machine the grant may come during this.
+    // On a busy machine the grant may come during this poll.
     let _ = cancelled.poll();
     drop(cancelled);
     within("the end", client.close()).await.unwrap();
@@ -238,7 +238,7 @@ async fn locks_outlive_a_watcher_that(mood: Mood) {
 async fn unobservable_call_is_counted() {
     let server = start();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
-    // Readers that join one that is inside cost no request.
+    // Readers that join another cost no request.
     let lock = InterProcessReadWriteLock::builder(&client, "/locks/shared")
         .hand_off(u32::MAX, Duration::from_secs(3600))
         .build()
@@ -252,7 +252,7 @@ async fn unobservable_call_is_counted() {
     }
     be(Mood::Good);
     until("what was missed", |state| state.missed > 0).await;
-    // Three notes of each call that was observed.
+    // Each observed call makes three notes.
     let missed = usize::try_from(state().missed).unwrap();
     assert!((CALLS - 65_536..CALLS).contains(&missed), "{missed}");
     let before = state().granted;

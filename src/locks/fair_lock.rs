@@ -33,20 +33,20 @@ use crate::values::path::LockPath;
 ///   [`participants`](Self::participants) returns all waiters. A client's waiters beyond
 ///   [`max_waiters`](RecipeBuilder::max_waiters) are refused.
 /// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`],
-///   which knows its [`position`](QueuedLock::position) and can be awaited later.
+///   which has a [`position`](QueuedLock::position) and can be awaited later.
 /// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same
 ///   session is woken in memory, and only the first one watches the server. The transaction that
 ///   deletes the holder's node hands the lock over if the next node exists and is of the same
 ///   session. A waiter that arrives directly behind a waiter of the same session does not list the
 ///   directory, and waiters that need a list share it.
 ///
-/// A fair lock is a [`Lock`](crate::Lock), which has its other methods.
+/// A fair lock is a [`Lock`](crate::Lock), whose page has the other methods.
 ///
 /// A place is kept for as long as its session lives. If the session expires, its waiters queue
 /// again at the back, in the same order.
 ///
 /// # Memory
-/// A waiter costs less than 6 KiB in this process (which a test measures), and a node on the
+/// A waiter costs less than 6 KiB in this process (a test measures this), and a node on the
 /// servers.
 ///
 /// # Examples
@@ -139,7 +139,7 @@ impl InterProcessFairLock {
         Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
     }
 
-    /// Returns a builder of the fair lock at `path`, for other options than the defaults.
+    /// Returns a builder of the fair lock at `path`, for options other than the defaults.
     ///
     /// # Examples
     /// With every option:
@@ -169,7 +169,8 @@ impl InterProcessFairLock {
 }
 
 impl InterProcessFairLock {
-    /// Takes a place in the queue, to be awaited later. This returns when the node is in the queue.
+    /// Takes a place in the queue, to be awaited later. The call returns when the node is in the
+    /// queue.
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
@@ -209,7 +210,7 @@ impl InterProcessFairLock {
                 call,
             };
             if let Some(result) = place.queued.queued().await {
-                // If the lock is granted already, the guard is kept until the caller asks for it.
+                // A lock that is granted already keeps its guard here until the caller asks for it.
                 place.keep(result);
             }
             match place.came.take_if(|came| came.is_err()) {
@@ -275,12 +276,12 @@ pub struct QueuedLock {
 }
 
 impl QueuedLock {
-    /// Returns the number of contenders before this one, of all processes. At 0, the lock is
-    /// granted, or will be in a moment.
+    /// Returns the number of contenders of all processes before this one. At 0, the lock is
+    /// granted, or is about to be.
     ///
     /// # Errors
-    /// - [`AcquireError::NodeDeleted`] while a node that was deleted by another process has not
-    ///   been replaced.
+    /// - [`AcquireError::NodeDeleted`] while the place has no node in place of one that another
+    ///   process deleted.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard
     ///   or an error, or the client is closed.
     /// - See [`InterProcessFairLock::participants`] for the other variants.
@@ -323,7 +324,7 @@ impl QueuedLock {
         }
     }
 
-    /// Waits for the lock at most for `timeout`; a duration over a year is no deadline.
+    /// Waits for the lock for at most `timeout`; a duration over a year means no deadline.
     ///
     /// With [`Duration::ZERO`], this returns the lock only if it has already been granted, and
     /// unlike [`InterProcessFairLock::acquire`] does not wait for the servers.
@@ -419,7 +420,7 @@ impl QueuedLock {
         }
     }
 
-    /// Returns the path of the lock, as it was given.
+    /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
@@ -439,8 +440,8 @@ impl QueuedLock {
         }
     }
 
-    /// Takes the outcome for the caller. If the client was drained while a grant was still here,
-    /// the lock is released.
+    /// Takes the outcome for the caller. If the client was drained before the caller took the
+    /// grant, the lock is released.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
         let drained = || self.path_lock.client().refuses(self.path_lock.path());
         let came = self.came.take()?;
@@ -467,7 +468,7 @@ mod tests {
     use super::*;
     use crate::Client;
 
-    /// Waiting again and again, a little each time, as in a `select!` loop, leaves nothing behind.
+    /// Repeated short waits, as in a `select!` loop, leave nothing behind.
     #[tokio::test]
     async fn repeated_waits_leave_no_tasks() {
         const HOUR: Duration = Duration::from_secs(3_600);

@@ -13,8 +13,8 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 /// - A **reader** is compared with the highest token of a writer only, because readers that hold
 ///   the lock together have tokens in no meaningful order, and remembered as the highest reader.
 ///
-/// So a former writer is refused once a later writer or reader has been seen, and a former reader
-/// once a later writer has been seen. Equal tokens pass, because a holder may read and write
+/// Therefore a former writer is refused once a later writer or reader has been seen, and a former
+/// reader once a later writer has been seen. Equal tokens pass, because a holder may read and write
 /// several times.
 ///
 /// **Check the token before a read, too**, if a later write depends on it. Otherwise a former
@@ -143,7 +143,7 @@ impl FenceGate {
     /// Admits the holder with this token, and from then on refuses the former holders that it
     /// excludes.
     ///
-    /// This takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
+    /// The call takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
     ///
     /// # Errors
     /// [`StaleToken`] if a greater token of a writer has been seen, or, if `token` is a writer's,

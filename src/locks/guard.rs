@@ -246,7 +246,7 @@ impl<M: Mode> LockGuard<M> {
         self.shares().state_changed(known).await
     }
 
-    /// Returns `true` unless the lock is lost, by the clock.
+    /// Reads the clock, and returns `true` unless the lock is lost.
     ///
     /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory, because
     /// the lock may be lost a moment later. Only the [token](crate::FencingToken) protects the
@@ -285,8 +285,7 @@ impl<M: Mode> LockGuard<M> {
     /// the lease.
     ///
     /// # Errors
-    /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that has ended cannot be
-    /// extended.
+    /// [`Lost`](crate::Lost) if the guard is lost: a lease that has ended cannot be extended.
     ///
     /// # Examples
     /// ```
@@ -508,8 +507,8 @@ impl<M: Mode> LockGuard<M> {
     /// may change the node while you use the answer, without the lock or after a loss, so pass the
     /// version to the write.
     ///
-    /// The read costs two requests, a `sync` and the read, sent together and repeated as the
-    /// client's [`RetryPolicy`](crate::RetryPolicy) says, until a loss.
+    /// The read costs two requests, a `sync` and the read, sent together and repeated under the
+    /// client's [`RetryPolicy`](crate::RetryPolicy), until a loss.
     ///
     /// # Errors
     /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
@@ -678,8 +677,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_sole(mut self) -> Result<Arc<Hold>, Self> {
-        // `get_mut` orders what was done under the other guards before this; `strong_count` would
-        // not.
+        // Unlike `strong_count`, `get_mut` orders what was done under the other guards before this.
         if Arc::get_mut(&mut self.hold).is_some() {
             Ok(self.hold)
         } else {
@@ -814,7 +812,7 @@ impl<M: Mode> LockGuard<M> {
         self.hold.node_path()
     }
 
-    /// Returns the path of the lock, as it was given.
+    /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.hold.directory().user()

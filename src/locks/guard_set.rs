@@ -1,4 +1,4 @@
-//! What guards hold: one lock, or several that are one to their holder. The loss of one is the loss
+//! The holds of a guard: one lock, or several that count as one. The loss of any hold is the loss
 //! of all.
 
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::hold::LockState;
 use crate::session::threads::waker;
 
-/// What a guard has of its holds, which other guards may share: of one client, and at least one.
+/// A guard's holds, which other guards may share: all of one client, and at least one.
 #[derive(Clone, Copy)]
 #[expect(
     unnameable_types,
@@ -42,8 +42,8 @@ impl<'a> Shares<'a> {
         let Some(first) = self.0.first() else {
             return self.state();
         };
-        // Each may be lost by itself. An interruption is one of the session, which all have in
-        // common while none is lost.
+        // Each hold may be lost separately. An interruption concerns the session, which all share
+        // while none is lost.
         let (mut told, mut lost) = (first.session().lease().watch(), pin!(self.lost()));
         loop {
             first.session().lease().check_valid();
@@ -59,16 +59,16 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Returns the loss, if any is lost by the clock.
+    /// Reads the clock, and returns the loss, if any hold is lost.
     pub(crate) fn lost_now(self) -> Option<Lost> {
         self.0.iter().find_map(|hold| hold.loss())
     }
 
-    /// Waits until the first is lost. Borrows nothing.
+    /// Waits until the first hold is lost. Borrows nothing.
     pub(crate) fn lost(self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let losses = self.0.iter().map(|hold| {
             let (lost, path) = (hold.when_lost(), hold.directory().user().into());
-            // Not kept: it keeps the cleanup.
+            // A strong reference would keep the cleanup.
             let held = Arc::downgrade(&hold.held);
             Box::pin(async move {
                 let reason = lost.await;
@@ -82,7 +82,7 @@ impl<'a> Shares<'a> {
         async move { first(&mut losses).await }
     }
 
-    /// Runs `work` while all are held.
+    /// Runs `work` while all holds last.
     pub(crate) fn while_held<T, F: Future<Output = T>>(
         self,
         work: F,
@@ -90,7 +90,7 @@ impl<'a> Shares<'a> {
         while_held(self.lost(), move || self.lost_now(), work)
     }
 
-    /// Sets the end of the lease of all to `lease` from now.
+    /// Sets the end of the lease of all holds to `lease` from now.
     pub(crate) fn set_lease(self, lease: Duration) -> Result<(), Lost> {
         match self.lost_now() {
             Some(lost) => Err(lost),
@@ -101,7 +101,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Returns how much is left of the lease that is over first; `None` if there is none.
+    /// Returns how much is left of the lease that ends first; `None` if there is no lease.
     pub(crate) fn lease_remaining(self) -> Option<Duration> {
         self.0
             .iter()
@@ -109,12 +109,12 @@ impl<'a> Shares<'a> {
             .min()
     }
 
-    /// Returns an empty transaction, which commits only while all are held.
+    /// Returns an empty transaction, which commits only while all holds last.
     pub(crate) fn transaction(self) -> Transaction<'a> {
         Transaction::new(self.0.iter().map(|hold| &**hold))
     }
 
-    /// Reads a node while all are held.
+    /// Reads a node while all holds last.
     pub(crate) async fn get_data(
         self,
         path: &str,
@@ -123,7 +123,7 @@ impl<'a> Shares<'a> {
         get_data(&locks.iter().collect::<Vec<_>>(), path).await
     }
 
-    /// Waits until revocation of one is requested. Borrows nothing.
+    /// Waits until revocation of any lock is requested. Borrows nothing.
     pub(crate) fn revoked(self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut requests: Vec<_> = self
             .0
@@ -140,23 +140,24 @@ pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'stat
     let directory = hold.directory().clone();
     let tasks = hold.path_lock.client().tasks.clone();
     async move {
-        // Where the session runs: this future may be polled without any runtime.
+        // The watch runs on the session's thread, because this future may be polled without a
+        // runtime.
         let watch = tasks.start(revoke::revocation_requested(session, directory, held));
         match watch.await {
             Ok(true) => {}
-            // Released, or the session has ended: no request can come any more.
+            // The lock is released, or the session has ended: no request can come any more.
             _ => std::future::pending().await,
         }
     }
 }
 
-/// Releases all, the last first, and waits for the outcome of each. Returns the first error. The
-/// requests are on their way when this returns.
+/// Releases all holds, the last first, and waits for the outcome of each. Returns the first error.
+/// The requests are sent when this returns.
 pub(crate) fn release(
     holds: Vec<Arc<Hold>>,
 ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
     let lost = Shares(&holds).lost_now();
-    // Of several guards exactly one gets a hold here, however they race.
+    // Of several guards exactly one takes each hold here, however they race.
     let releases = holds
         .into_iter()
         .rev()
@@ -168,7 +169,7 @@ pub(crate) fn release(
         for release in releases {
             result = result.and(release.await);
         }
-        // The holder relied on all of them, so the loss of one counts.
+        // The holder relied on all holds, so the loss of one counts.
         lost.map_or(result, |lost| Err(lost.into()))
     }
 }
@@ -185,7 +186,7 @@ pub(crate) async fn while_held<T>(
         if let Poll::Ready(lost) = lost.as_mut().poll(context) {
             return Poll::Ready(Err(lost));
         }
-        // By the clock as well: the task that wakes `lost` may not have been scheduled.
+        // The clock is read as well: the task that wakes `lost` may not have been scheduled.
         if let Some(lost) = lost_now() {
             return Poll::Ready(Err(lost));
         }
@@ -198,20 +199,20 @@ pub(crate) async fn while_held<T>(
     }
 }
 
-/// The holds of a multi-lock's members, or of a semaphore's permits. Released in reverse: a
-/// contender that wants several of them, and waits for the first, finds the others free.
+/// The holds of a multi-lock's members, or of a semaphore's permits. They are released in reverse,
+/// so that a contender that wants several of them and waits for the first finds the others free.
 pub(crate) struct GuardSet {
     holds: Vec<Arc<Hold>>,
 }
 
 impl GuardSet {
-    /// Makes the holds of a grant one.
+    /// Combines the holds of a grant.
     pub(crate) fn new(granted: Vec<Hold>) -> Self {
         granted.iter().for_each(Hold::note_had);
         Self::of(granted.into_iter().map(Arc::new).collect())
     }
 
-    /// Makes these holds one.
+    /// Combines these holds.
     pub(crate) fn of(holds: Vec<Arc<Hold>>) -> Self {
         Held::bind(&holds.iter().map(|hold| &hold.held).collect::<Vec<_>>());
         Self { holds }

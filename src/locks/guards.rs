@@ -13,15 +13,15 @@ use crate::locks::transaction::Transaction;
 use crate::protocol::hold::LockState;
 use crate::session::threads::BoxFuture;
 
-/// A guard of any kind, for code that does not depend on the kind: of a lock
-/// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of
-/// permits ([`SemaphorePermit`](crate::SemaphorePermit)).
+/// A guard of any kind, for code that does not depend on the kind: the guard of a lock
+/// ([`LockGuard`](crate::LockGuard)), of several locks ([`MultiLockGuard`](crate::MultiLockGuard)),
+/// or of permits ([`SemaphorePermit`](crate::SemaphorePermit)).
 ///
 /// Each guard has methods of the same names. Prefer them if the type is known, because their
 /// futures need no `Box`. [`AnyGuard`](crate::AnyGuard) is one type for guards of all kinds of
 /// locks.
 ///
-/// `Box<dyn Guard>` implements the trait, too. The trait is sealed: only the guards of this crate
+/// `Box<dyn Guard>` implements the trait too. The trait is sealed: only the guards of this crate
 /// implement it.
 ///
 /// # Examples
@@ -94,7 +94,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         self.shares(Inside(())).lost_now().is_none()
     }
 
-    // `lost`, `revoked` and `release` are not `async fn`s, here as in the guards: the futures of the
+    // As in the guards, `lost`, `revoked` and `release` are not `async fn`s: the futures of the
     // first two borrow nothing, and `release` releases when it is called, polled or not.
 
     /// Returns a future that resolves when a lock or a permit is lost, and does not borrow the
@@ -134,11 +134,11 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         Box::pin(self.shares(Inside(())).revoked())
     }
 
-    /// Sets the end of the lease to `lease` from now, sooner or later than it was. See
+    /// Sets the end of the lease to `lease` from now, sooner or later than before. See
     /// [`LockGuard::set_lease`](crate::LockGuard::set_lease).
     ///
     /// # Errors
-    /// [`Lost`] if a lock or a permit is lost, by the clock.
+    /// [`Lost`] if a lock or a permit is lost.
     fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
         self.shares(Inside(())).set_lease(lease)
     }
@@ -202,7 +202,7 @@ pub(crate) mod sealed {
         ) -> BoxFuture<'static, Result<(), ReleaseError>>;
     }
 
-    /// An argument that only this crate can make, so that no other crate calls the method.
+    /// An argument that only this crate can make, so that no other crate can call the method.
     #[expect(unnameable_types, reason = "only this crate needs a name for it")]
     #[derive(Debug)]
     pub struct Inside(pub(crate) ());

@@ -1,5 +1,5 @@
-//! The lock that has four public names, the trait of all locks, and the steps that all acquiring
-//! calls share.
+//! The lock that has four public names, the trait of all locks, and the steps of every acquiring
+//! call.
 
 use std::fmt;
 use std::panic::Location;
@@ -29,11 +29,11 @@ use crate::values::shown::Quoted;
 /// A lock of any kind, for code that does not depend on the kind. Curator has an interface of this
 /// name.
 ///
-/// Each lock has its own methods of the same names. Prefer these where the type is known: their
-/// futures need no `Box`, and their errors name the caller's line. Errors through this trait name a
-/// line of this library.
+/// Each lock has its own methods of the same names. Prefer those methods if the type is known:
+/// their futures need no `Box`, and their errors name the caller's line. Errors through this trait
+/// name a line of this library.
 ///
-/// References to locks, and locks in a `Box` or an `Arc`, implement the trait, too. With the trait
+/// References to locks, and locks in a `Box` or an `Arc`, implement the trait too. With the trait
 /// in scope, `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an
 /// [`AnyGuard`]. No lock needs an `Arc`, because its clones are handles of the same lock.
 ///
@@ -270,7 +270,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         any(self).is_acquired_in_this_process()
     }
 
-    /// Returns the path of the lock, as it was given.
+    /// Returns the path of the lock, as given.
     fn path(&self) -> &str {
         self.any(Inside(())).path_lock.path().user()
     }
@@ -353,7 +353,7 @@ pub(crate) mod sealed {
 /// [`InterProcessReadLock`](crate::InterProcessReadLock) and
 /// [`InterProcessWriteLock`](crate::InterProcessWriteLock).
 ///
-/// Each of these names is a `Lock` of its own [kind](LockKind): [`Exclusive`], [`Fair`], [`Read`]
+/// Each of these names is a `Lock` with its own [kind](LockKind): [`Exclusive`], [`Fair`], [`Read`]
 /// or [`Write`]. The page of each says how that lock works. This page has the methods that all of
 /// them have.
 ///
@@ -769,8 +769,8 @@ impl<K: LockKind> Lock<K> {
 
     async fn granted(self, ask: Ask) -> Result<LockGuard<K::Mode>, AcquireError> {
         let mode = self.mode;
-        // Called in here: a future passed in and awaited would be stored twice, and many calls may
-        // wait.
+        // The call is made in here: a future passed in and awaited would be stored twice, and many
+        // calls may wait.
         acquire(self.path_lock, ask)
             .await
             .map(|hold| LockGuard::in_mode(hold, mode))
@@ -841,7 +841,7 @@ impl<K: LockKind> Lock<K> {
         self.path_lock.is_held(self.kind())
     }
 
-    /// Returns the path of the lock, as it was given.
+    /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
@@ -967,7 +967,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// # Errors
     /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
-    ///   another lock. Nothing is sent.
+    ///   another lock. No request is sent.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory denies
     ///   this client DELETE.
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node
@@ -1052,7 +1052,8 @@ pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
     Ask::new(kind, Budget::Until { deadline, asked }, Location::caller())
 }
 
-/// How often in a row a call asks again because its lease ended on the way to the caller.
+/// How often in a row a call asks again because its lease ended before the grant reached the
+/// caller.
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
@@ -1065,8 +1066,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     call.ended(&path_lock, result, std::slice::from_ref)
 }
 
-/// Repeats `attempt` until its caller has a grant that is still held: a grant may be lost on its
-/// way here, while the caller is paused or does not poll.
+/// Repeats `attempt` until its caller has a grant that is still held: a grant may be lost before it
+/// is taken, while the caller is paused or does not poll.
 #[expect(
     clippy::manual_async_fn,
     reason = "each call that waits would store its arguments twice"
@@ -1129,7 +1130,7 @@ pub(crate) fn check_lease(ask: &Ask, path: &str) -> Result<(), AcquireError> {
     }
 }
 
-/// Returns the grant of a try, or an error if the grant was lost on its way here.
+/// Returns the grant of a try, or an error if the grant was lost before it was taken.
 pub(crate) fn had<T>(
     granted: Result<T, TryLockError>,
     holds: impl Fn(&T) -> &[Hold],
@@ -1152,7 +1153,7 @@ pub(crate) async fn participants(
     .await
 }
 
-/// Runs a query of a lock where its session runs.
+/// Runs a query of a lock on its session's thread.
 pub(crate) async fn look<
     T: Send + 'static,
     F: Future<Output = Result<T, Error>> + Send + 'static,

@@ -1,7 +1,7 @@
-//! The locks as users see them, and what belongs to all of them: guards, transactions, modes,
-//! fencing. Each is names, options, documentation and examples over `engine`. `lock` has the type
-//! that four of the locks are; each guard has its own methods. Recipes may use them. They never send
-//! a request and never decide who gets a lock.
+//! The locks as users see them, and their common parts: guards, transactions, modes, fencing. Each
+//! consists of names, options, documentation and examples over `engine`. `lock` has the type of
+//! four of the locks; each guard has its own methods. Recipes may use these modules, which never
+//! send a request and never decide who gets a lock.
 
 pub(crate) mod fair_lock;
 pub(crate) mod fence;

@@ -72,7 +72,7 @@ pub trait Mode: sealed::IsMode + Copy + fmt::Debug + Send + Sync + Unpin + 'stat
 /// | [`Fair`] | [`InterProcessFairLock`](crate::InterProcessFairLock) | [`Exclusive`] |
 /// | [`Read`] | [`InterProcessReadLock`](crate::InterProcessReadLock) | [`Read`] |
 /// | [`Write`] | [`InterProcessWriteLock`](crate::InterProcessWriteLock) | [`Write`] |
-/// | [`Any`] | one of these, as [`InterProcessLock`](crate::InterProcessLock) has it | [`Any`] |
+/// | [`Any`] | one of these, behind [`InterProcessLock`](crate::InterProcessLock) | [`Any`] |
 pub trait LockKind: sealed::IsLockKind + Copy + fmt::Debug + Send + Sync + Unpin + 'static {
     /// The mode of the guards.
     type Mode: Mode;

@@ -25,8 +25,8 @@ use crate::values::path::{LockPath, NodePath};
 use crate::values::shown::Quoted;
 use crate::values::token::{FencingToken, ReadToken, Token};
 
-/// The largest number of members: a transaction under the guard checks the node of each, and has to
-/// fit into one request.
+/// The largest number of members: a transaction under the guard checks each member's node, and has
+/// to fit into one request.
 const MAX_MEMBERS: usize = 1_000;
 
 /// Several locks that are acquired as one: all of them, or none.
@@ -34,14 +34,15 @@ const MAX_MEMBERS: usize = 1_000;
 /// Combines any mutexes, fair locks, read locks and write locks of one client. Like Curator's class
 /// of this name, but with one deadline for all members, and no member stays locked after an error.
 ///
-/// Members are acquired one after the other, each as a lock by itself. A release takes a request
-/// for each member; they are sent together.
+/// Members are acquired one by one, each as a separate lock. A release takes a request for each
+/// member; they are sent together.
 ///
 /// # No deadlock
-/// The members are acquired in the order of their paths, not in the order of the argument. So
-/// multi-locks do not deadlock with each other, and not with code that nests single locks in the
-/// order of their paths (compared byte by byte, `/a/10` before `/a/9`). Code that nests locks in
-/// another order can deadlock with a multi-lock, as with any other code: give it a timeout.
+/// The members are acquired in the order of their paths, not in the order of the argument.
+/// Therefore multi-locks do not deadlock with each other, and not with code that nests single locks
+/// in the order of their paths (compared byte by byte, `/a/10` before `/a/9`). Code that nests
+/// locks in another order can deadlock with a multi-lock, as with any other code: give it a
+/// timeout.
 ///
 /// # One loss is the loss of all
 /// Each member remains an ordinary lock to other processes, with a node of this client in its
@@ -52,11 +53,12 @@ const MAX_MEMBERS: usize = 1_000;
 ///
 /// An error names the member that failed. The members that had been acquired are released before
 /// the error is returned; their nodes are deleted in the background.
-/// [`AcquireError::NodeDeleted`] says that another process deleted the nodes of members that were
-/// held while others were waited for, more often than the retry policy allows.
+/// [`AcquireError::NodeDeleted`] says that, while the call waited for other members, another
+/// process deleted the nodes of held members more often than the retry policy allows.
 ///
 /// # Not an `InterProcessLock`
-/// It does not implement [`InterProcessLock`], whose guard has one node, one token and one path.
+/// A multi-lock does not implement [`InterProcessLock`], whose guard has one node, one token and
+/// one path.
 ///
 /// # Examples
 /// ```
@@ -78,7 +80,7 @@ const MAX_MEMBERS: usize = 1_000;
 /// # }
 /// ```
 ///
-/// Of different kinds:
+/// With different kinds:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -99,22 +101,23 @@ const MAX_MEMBERS: usize = 1_000;
 #[derive(Clone)]
 pub struct InterProcessMultiLock {
     members: MultiMembers,
-    /// Where each member, in the order in which they were given, is among those.
+    /// The index of each member, in the given order, among `members`.
     as_given: Arc<[usize]>,
 }
 
 impl InterProcessMultiLock {
     /// Creates a multi-lock of these locks, without any I/O.
     ///
-    /// The order in which they are given is that of [`MultiLockGuard::fencing_tokens`],
+    /// The order of the arguments is that of [`MultiLockGuard::fencing_tokens`],
     /// [`nodes`](MultiLockGuard::nodes) and [`paths`](MultiLockGuard::paths), and does not matter
     /// otherwise.
     ///
     /// # Errors
-    /// - [`BuildError::NoMembers`] and [`BuildError::TooManyMembers`], of which there may be 1,000.
-    /// - [`BuildError::DuplicateMember`] if two of them have one path, namespace included.
-    /// - [`BuildError::OtherClient`] if they do not belong to one client. Clones of a client are
-    ///   that client.
+    /// - [`BuildError::NoMembers`] for no members, and [`BuildError::TooManyMembers`] for more than
+    ///   1,000.
+    /// - [`BuildError::DuplicateMember`] if two members share a path, namespace included.
+    /// - [`BuildError::OtherClient`] if the members belong to different clients. Clones of a client
+    ///   count as one.
     ///
     /// # Examples
     /// ```
@@ -210,7 +213,7 @@ impl InterProcessMultiLock {
 
     /// Creates a multi-lock of the mutexes of these keys below `prefix`, without any I/O.
     ///
-    /// The paths are made as by [`InterProcessMutex::keyed`].
+    /// The paths are formed as by [`InterProcessMutex::keyed`].
     ///
     /// # Errors
     /// See [`from_paths`](Self::from_paths).
@@ -271,12 +274,12 @@ impl InterProcessMultiLock {
 }
 
 impl InterProcessMultiLock {
-    /// Acquires all members, waiting at most for `timeout`.
+    /// Acquires all members, waiting for at most `timeout`.
     ///
-    /// The timeout covers everything, as that of [`InterProcessMutex::acquire`]: creating missing
+    /// The timeout covers everything, like that of [`InterProcessMutex::acquire`]: creating missing
     /// directories, retries, reconnects, and waiting for the contenders of all members. With
     /// [`Duration::ZERO`] this works like a try: it waits only for the servers, up to the connect
-    /// timeout. More than a year is no deadline.
+    /// timeout. More than a year means no deadline.
     ///
     /// # Errors
     /// - [`AcquireError::TimedOut`] if live contenders of a member were in the way for all that
@@ -291,8 +294,8 @@ impl InterProcessMultiLock {
     /// place in the queue, and the members that it has acquired, but nothing else. Nodes that it
     /// created, or may have created, are deleted in the background;
     /// [`Client::flush`](crate::Client::flush) waits for this. Do not keep the future without
-    /// polling it: members that it is granted are withheld from other contenders until it is polled
-    /// or dropped.
+    /// polling it: members that it is granted are withheld from other contenders until the future
+    /// is polled or dropped.
     ///
     /// # Examples
     /// ```
@@ -322,14 +325,14 @@ impl InterProcessMultiLock {
         self.clone().granted(ask)
     }
 
-    /// Acquires all members, waiting at most for `wait`, runs `work` and releases.
+    /// Acquires all members, waiting for at most `wait`, runs `work` and releases the members.
     ///
     /// Returns the output of `work` with the result of the release, which is [`ReleaseError::Lost`]
     /// if a member was lost before the release: check both. A loss does not stop `work`, which has
     /// the guard: see [`InterProcessMutex::with`].
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    /// See [`acquire`](Self::acquire). `work` was not called then.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits for a member, see [`acquire`](Self::acquire). Later,
@@ -404,13 +407,13 @@ impl InterProcessMultiLock {
         self.clone().granted(ask)
     }
 
-    /// Acquires all members for no longer than `lease`, waiting at most for `wait`.
+    /// Acquires all members for no longer than `lease`, waiting for at most `wait`.
     ///
     /// The lease begins with the grant of the last member. When it ends, the guard is lost, with
     /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and all members are released, even
-    /// if the holder is not done. [`MultiLockGuard::set_lease`] moves the end. More than a year is
-    /// no limit. See [`InterProcessMutex::acquire_with_lease`] for the clock of a lease and for
-    /// what a lease is needed.
+    /// if the holder is not done. [`MultiLockGuard::set_lease`] moves the end. More than a year
+    /// means no limit. See [`InterProcessMutex::acquire_with_lease`] for the clock of a lease and
+    /// for the use of a lease.
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -490,14 +493,14 @@ impl InterProcessMultiLock {
 
     /// Acquires all members without waiting for other contenders.
     ///
-    /// If a member is contended, this creates no node: it reads the queues of all members by one
+    /// If a member is contended, this creates no node: it reads the queues of all members in one
     /// request, and reads again after a `sync`, because a member of the ensemble may lag behind. It
     /// waits for nodes of this client that are still being deleted. The error names the member that
     /// is held.
     ///
     /// A multi-lock of one member works as that member's `try_lock` does. A fair lock with
     /// `max_waiters` nodes of this client returns [`TooManyWaiters`](AcquireError::TooManyWaiters),
-    /// even if it is free.
+    /// even if the fair lock is free.
     ///
     /// # Errors
     /// - [`TryLockError::WouldBlock`] if a live contender is in the way.
@@ -632,8 +635,8 @@ impl InterProcessMultiLock {
             .filter_map(|index| self.members.in_order().get(*index))
     }
 
-    /// Returns `true` if each member is held, by the clock, by a guard of this client: one of this
-    /// multi-lock, or of a lock of the member's type.
+    /// Reads the clock, and returns `true` if a guard of this client, from this multi-lock or from
+    /// a lock of the member's type, holds each member.
     ///
     /// # Examples
     /// ```
@@ -658,7 +661,7 @@ impl InterProcessMultiLock {
             .all(|member| member.path_lock.is_held(member.kind))
     }
 
-    /// Returns the paths of the members, as they were given and in that order.
+    /// Returns the paths of the membersas given, in that order.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         self.given()
@@ -687,10 +690,10 @@ impl fmt::Debug for InterProcessMultiLock {
 
 /// A guard that holds all members of a multi-lock until it is dropped or released.
 ///
-/// Returned by [`InterProcessMultiLock`]. It is a [`LockGuard`](crate::LockGuard) for each member,
-/// as one: it is lost as soon as one of them is, and a [transaction](Self::transaction) commits
-/// only while all of them are held. That checks the node of each, and nodes that it creates have
-/// the ACL of the member whose path is first in the order of the paths. Dropping the guard releases
+/// Returned by [`InterProcessMultiLock`]. The guard combines a [`LockGuard`](crate::LockGuard) for
+/// each member: it is lost as soon as one member is, and a [transaction](Self::transaction) commits
+/// only while all members are held. The transaction checks the node of each member, and nodes that
+/// it creates have the ACL of the member with the first path in order. Dropping the guard releases
 /// all members in the background, the last first; [`release`](Self::release) sends the requests
 /// together, and returns the first error.
 ///
@@ -718,7 +721,7 @@ impl fmt::Debug for InterProcessMultiLock {
 pub struct MultiLockGuard {
     /// The guards in the order in which they were acquired.
     guards: GuardSet,
-    /// Where each member, in the order in which they were given, is among those.
+    /// The index of each member, in the given order, among `guards`.
     as_given: Arc<[usize]>,
 }
 
@@ -739,18 +742,18 @@ impl MultiLockGuard {
         self.shares().state_changed(known).await
     }
 
-    /// Returns `true` unless a member is lost, by the clock. See
+    /// Reads the clock, and returns `true` unless a member is lost. See
     /// [`LockGuard::is_held`](crate::LockGuard::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.shares().lost_now().is_none()
     }
 
-    /// Sets the end of the lease of all members to `lease` from now, sooner or later than it was.
+    /// Sets the end of the lease of all members to `lease` from now, sooner or later than before.
     /// See [`LockGuard::set_lease`](crate::LockGuard::set_lease).
     ///
     /// # Errors
-    /// [`Lost`] if a member is lost, by the clock: a lease that has ended cannot be extended.
+    /// [`Lost`] if a member is lost: a lease that has ended cannot be extended.
     #[doc(alias = "updateLeaseTime")]
     pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
         self.shares().set_lease(lease)
@@ -825,7 +828,7 @@ impl MultiLockGuard {
     ///
     /// # Errors
     /// - [`TransactionError::Lost`] after the loss of a member, even during the read.
-    /// - See [`LockGuard::get_data`](crate::LockGuard::get_data) for the others.
+    /// - See [`LockGuard::get_data`](crate::LockGuard::get_data) for the other variants.
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
@@ -840,7 +843,7 @@ impl MultiLockGuard {
     /// Returns a future that resolves when revocation of a member is requested. See
     /// [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
-    /// The polled future watches the node of each member, which costs one request for each.
+    /// Once polled, the future watches the node of each member, which costs one request for each.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -856,7 +859,7 @@ impl MultiLockGuard {
     /// call only gives up the share of this guard, without a request.
     ///
     /// # Errors
-    /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).
+    /// The first of the errors of [`LockGuard::release`](crate::LockGuard::release):
     /// [`ReleaseError::Lost`] if a member was lost before the call, or if the session ended before
     /// a server confirmed the release.
     ///
@@ -913,8 +916,8 @@ impl MultiLockGuard {
             .filter_map(|index| self.shares().0.get(*index))
     }
 
-    /// Returns another guard of the same holds; the members are released when the last of them is.
-    /// See [`LockGuard::reenter`](crate::LockGuard::reenter).
+    /// Returns another guard of the same holds; the members are released with the last of these
+    /// guards. See [`LockGuard::reenter`](crate::LockGuard::reenter).
     ///
     /// # Errors
     /// [`Lost`] if a member is lost.
@@ -925,16 +928,17 @@ impl MultiLockGuard {
         })
     }
 
-    /// Returns the number of guards that share the holds, the same of all members.
+    /// Returns the number of guards that share the holds, which is the same for all members.
     #[must_use]
     #[doc(alias = "getHoldCount")]
     pub fn hold_count(&self) -> usize {
         self.shares().0.first().map_or(0, Arc::strong_count)
     }
 
-    /// Returns the fencing tokens of the members, in the order in which these were given.
+    /// Returns the fencing tokens of the members, in the order in which the members were given.
     ///
-    /// Each is for the resource that its member protects; they say nothing about each other.
+    /// Each token is for the resource that its member protects; tokens of different members have no
+    /// order.
     ///
     /// # Examples
     /// ```
@@ -985,7 +989,7 @@ impl MultiLockGuard {
         self.given().map(|hold| hold.node_path()).collect()
     }
 
-    /// Returns the paths of the members, as they were given and in that order.
+    /// Returns the paths of the membersas given, in that order.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         self.given().map(|hold| hold.directory().user()).collect()

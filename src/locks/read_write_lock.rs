@@ -43,8 +43,8 @@ use crate::values::path::{LockPath, NodePath};
 ///
 /// # Not re-entrant
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself
-/// until the timeout of the call; without one, the call never returns. The timeout's error names
-/// the line that acquired the lock. The methods of a guard do not wait for other holders:
+/// until the timeout of the call; without a timeout, the call never returns. The timeout's error
+/// names the line that acquired the lock. The methods of a guard do not wait for other holders:
 /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader) shares the hold, and a downgrade
 /// that would have to wait for another guard of the same hold returns
 /// [`ConversionError::WouldDeadlock`].
@@ -381,7 +381,7 @@ impl InterProcessReadWriteLock {
         break_lock(&self.path_lock, contender).await
     }
 
-    /// Returns the path of the lock, as it was given.
+    /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
@@ -508,7 +508,7 @@ impl LockGuard<Write> {
     /// [`ConversionError`] with the guard, which still holds the write lock unless it is lost:
     /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
     /// - [`Lost`](ConversionError::Lost) if the lock is lost.
-    /// - See [`ConversionError`] for the others.
+    /// - See [`ConversionError`] for the other variants.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released. The future waits for the server's reply, or,

@@ -47,8 +47,8 @@ use crate::values::token::FencingToken;
 /// - **All or none.** [`acquire_many`](Self::acquire_many) acquires all of its permits at once, by
 ///   one transaction, so contenders that each want several never hold a part of them and wait for
 ///   each other.
-/// - **In the order of arrival**, as in tokio: a large request at the head of the queue is served
-///   before smaller requests behind it. A returned permit wakes one waiter.
+/// - **Order of arrival**, as in tokio: a large request at the head of the queue is served before
+///   smaller requests behind it. A returned permit wakes one waiter.
 /// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other
 ///   permit has at that time, for worker ids, shards or connection numbers.
 /// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes it while the semaphore
@@ -59,16 +59,17 @@ use crate::values::token::FencingToken;
 /// 4 after three free grants in a row, and its release 1.
 ///
 /// # The limit
-/// Each handle states a limit, and all must state the same: a contender that finds a permit of
-/// another process with a different limit fails with
-/// [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which names both. If the node
-/// `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count)) exists, it contains
-/// the limit for all processes, and the limits of handles are ignored. Its four bytes are those of
-/// Curator's `SharedCount`, so a Java process attaches by `new InterProcessSemaphoreV2(client,
-/// path, new SharedCount(client, path + "/permits", n))`. Java processes that state their limit as
-/// a number do not read this node, and the names of their permits do not show the limit, so give
-/// them the right number. A number below 1 in the node makes calls fail with
-/// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
+/// Each handle states a limit, and all must state the same limit: a contender that finds a permit
+/// of another process with a different limit fails with
+/// [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which names both limits. If the
+/// node `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count)) exists, it
+/// contains the limit for all processes, and the limits of handles are ignored. Its four bytes are
+/// those of Curator's `SharedCount`, so a Java process attaches with `new
+/// InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java
+/// processes that state their limit as a number do not read this node, and the names of their
+/// permits do not show the limit, so give them the right number. A number below 1 in the node makes
+/// calls fail with [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's
+/// wait.
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two
@@ -155,7 +156,7 @@ impl InterProcessSemaphore {
     /// Creates a handle of the semaphore of `key` below `prefix` that states this `limit`, without
     /// any I/O.
     ///
-    /// The path is made as by [`InterProcessMutex::keyed`](crate::InterProcessMutex::keyed).
+    /// The path is formed as by [`InterProcessMutex::keyed`](crate::InterProcessMutex::keyed).
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -168,7 +169,7 @@ impl InterProcessSemaphore {
         Self::new(client, LockPath::keyed(prefix.as_ref(), &key), limit)
     }
 
-    /// Returns a builder of the semaphore at `path` with this `limit`, for other options than the
+    /// Returns a builder of the semaphore at `path` with this `limit`, for options other than the
     /// defaults.
     ///
     /// # Examples
@@ -200,12 +201,12 @@ impl InterProcessSemaphore {
         builder
     }
 
-    /// Acquires one permit, waiting at most for `timeout`.
+    /// Acquires one permit, waiting for at most `timeout`.
     ///
     /// The timeout covers everything: creating missing directories, retries, reconnects, and
     /// waiting for other contenders. With [`Duration::ZERO`] this works like
     /// [`try_acquire`](Self::try_acquire): it waits only for the servers, up to the connect
-    /// timeout. More than a year is no deadline.
+    /// timeout. More than a year means no deadline.
     ///
     /// # Errors
     /// - [`AcquireError::TimedOut`] if no permit was free, or live contenders were ahead, for all
@@ -223,7 +224,7 @@ impl InterProcessSemaphore {
     /// place in the queue, but nothing else. Nodes that it created, or may have created, are
     /// deleted in the background; [`Client::flush`](crate::Client::flush) waits for this. Do not
     /// keep the future without polling it: permits that it is granted are withheld from other
-    /// contenders until it is polled or dropped.
+    /// contenders until the future is polled or dropped.
     ///
     /// # Examples
     /// ```
@@ -252,7 +253,7 @@ impl InterProcessSemaphore {
         self.clone().granted(ask)
     }
 
-    /// Acquires one permit, waiting at most for `wait`, runs `work` and returns the permit.
+    /// Acquires one permit, waiting for at most `wait`, runs `work` and returns the permit.
     ///
     /// Returns the output of `work` with the result of the release, which is [`ReleaseError::Lost`]
     /// if the permit was lost before the release: check both. A loss does not stop `work`, which
@@ -260,7 +261,7 @@ impl InterProcessSemaphore {
     /// stop. If `work` panics, the permit is returned in the background.
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    /// See [`acquire`](Self::acquire). `work` was not called then.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits for a permit, see [`acquire`](Self::acquire). Later,
@@ -333,14 +334,14 @@ impl InterProcessSemaphore {
         self.clone().granted(ask)
     }
 
-    /// Acquires one permit for no longer than `lease`, waiting at most for `wait`.
+    /// Acquires one permit for no longer than `lease`, waiting for at most `wait`.
     ///
     /// The lease begins with the grant. When it ends, the permit is [lost](SemaphorePermit::lost),
     /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then returned, even if the
-    /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. More than a year is no
+    /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. More than a year means no
     /// limit. See
     /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) for
-    /// the clock of a lease and for what a lease is needed.
+    /// the clock of a lease and for the use of a lease.
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -421,18 +422,18 @@ impl InterProcessSemaphore {
         block_on(self.acquire_with_lease(wait, lease))
     }
 
-    /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
+    /// Acquires `n` permits, all of them or none, waiting for at most `timeout`.
     ///
-    /// They are granted together, when `n` are free. Until then the call holds no permit, and the
-    /// contenders behind it wait. This costs one request more than [`acquire`](Self::acquire).
+    /// The permits are granted together, when `n` are free. Until then the call holds no permit,
+    /// and the contenders behind it wait. This costs one request more than
+    /// [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit. The call returns this at
-    ///   once, or, if the limit was lowered, when it is first in the queue.
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit. The error comes at once,
+    ///   or, if the limit was lowered, when the call is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than
-    ///   ZooKeeper accepts, which starts at about 4,000 permits without
-    ///   [data](RecipeBuilder::data).
+    ///   ZooKeeper accepts, from about 4,000 permits without [data](RecipeBuilder::data).
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired
     ///   its permit under another limit, and
     ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node with the limit
@@ -514,7 +515,7 @@ impl InterProcessSemaphore {
             .map(SemaphorePermit::new)
     }
 
-    /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for
+    /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting for at most
     /// `wait`.
     ///
     /// The lease begins with the grant. When it ends, the permits are
@@ -564,8 +565,8 @@ impl InterProcessSemaphore {
 
     /// Acquires one permit if one is free.
     ///
-    /// This does not wait for a permit to be returned. If one is free, the call queues behind
-    /// contenders that are about to be granted theirs, as long as none takes more than 200 ms, so
+    /// The call does not wait for a permit to be returned. If one is free, the call queues behind
+    /// contenders that are about to be granted permits, as long as none takes more than 200 ms, so
     /// ten simultaneous calls for ten free permits all succeed. The call waits for the servers up
     /// to the connect timeout.
     ///
@@ -662,11 +663,11 @@ impl InterProcessSemaphore {
         block_on(self.try_acquire())
     }
 
-    /// Returns how many permits are free: the limit in force less the permits that are held, or
+    /// Returns how many permits are free: the limit in force minus the held permits, but at least
     /// zero.
     ///
-    /// The number may change before this returns. If contenders are in the queue, the first of them
-    /// gets a free permit.
+    /// The number may change before the call returns. If contenders are in the queue, the first of
+    /// them gets a free permit.
     ///
     /// # Errors
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
@@ -724,9 +725,9 @@ impl InterProcessSemaphore {
     /// below the number of held permits revokes none of them: no further permit is granted until
     /// enough are returned.
     ///
-    /// Once this has returned, no permit is granted beyond the new limit. If the node did not exist
-    /// before, a grant under the limit that a handle states may already be under way, and be made
-    /// after this returns.
+    /// Once the call has returned, no permit is granted beyond the new limit. If the node did not
+    /// exist before, a grant under the limit that a handle states may already be under way, and
+    /// take effect after the call returns.
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than
@@ -848,8 +849,8 @@ impl InterProcessSemaphore {
         look(&self.path_lock, who::count).await
     }
 
-    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order
-    /// of grant.
+    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in the
+    /// order of the grants.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -916,7 +917,7 @@ impl InterProcessSemaphore {
         crate::locks::lock::break_lock(&self.path_lock, contender).await
     }
 
-    /// Runs a query where the session runs.
+    /// Runs a query on the session's thread.
     async fn look<T, F>(
         &self,
         question: impl FnOnce(Arc<PathLock>, SemaphoreOptions) -> F + Send,
@@ -933,7 +934,7 @@ impl InterProcessSemaphore {
         look(path_lock, |path_lock| question(path_lock, semaphore)).await
     }
 
-    /// Returns the path of the semaphore, as it was given.
+    /// Returns the path of the semaphore, as given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
@@ -972,16 +973,17 @@ impl sealed::Buildable for InterProcessSemaphore {
 
 impl sealed::HasData for InterProcessSemaphore {}
 
-/// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
+/// One or several permits of an [`InterProcessSemaphore`], held until the value is dropped or
+/// released.
 ///
 /// Each permit is held by an ephemeral node on the servers ([`nodes`](Self::nodes)). Dropping the
 /// value returns its permits in the background; [`release`](Self::release) does the same and
 /// returns the outcome. The value can be sent to other threads and tasks. **The loss of one permit
-/// is the loss of all** in one value, because the holder relied on all of them. The others are
-/// returned too: at once if a lease ended, otherwise when the value is dropped, or at the latest a
-/// session timeout after the last renewal.
+/// is the loss of all** permits in one value, because the holder relied on all of them. The others
+/// are returned too: at once if a lease ended, otherwise when the value is dropped, or at the
+/// latest a session timeout after the last renewal.
 ///
-/// This is the guard of its permits, with the guarantees and limits of a
+/// A value is the guard of its permits, with the guarantees and limits of a
 /// [`LockGuard`](crate::LockGuard).
 ///
 /// # Examples
@@ -1109,7 +1111,7 @@ impl SemaphorePermit {
         })
     }
 
-    /// Adds the permits of `other` to these.
+    /// Adds the permits of `other` to this value.
     ///
     /// If a permit of either value is lost, all permits are lost.
     ///
@@ -1141,18 +1143,18 @@ impl SemaphorePermit {
         Ok(())
     }
 
-    /// Returns the fencing token of the grant, by which a resource can refuse former holders of a
+    /// Returns the fencing token of the grant, with which a resource can refuse former holders of a
     /// slot.
     ///
     /// Tokens rise in the order of the grants. Several slots are held at the same time, so a
-    /// resource must compare tokens for each [slot](Self::slots) separately, with one
+    /// resource must compare the tokens of each [slot](Self::slots) separately, with one
     /// [`FenceGate`](crate::FenceGate) for each worker id, shard or connection. All permits of one
-    /// call have the same token. After a [`merge`](Self::merge) this returns the lowest token,
-    /// which never passes for a later holder's, but may be refused for a slot of another call: keep
-    /// such permits apart.
+    /// call have the same token. After a [`merge`](Self::merge) the method returns the lowest
+    /// token, which never passes for a later holder's, but may be refused for a slot of another
+    /// call: keep such permits apart.
     ///
     /// Compare tokens only with those of permits of this library. Permits of Java processes have
-    /// none: the `czxid` of their lease node is no token, because a token comes from the
+    /// none: the `czxid` of their lease node is not a token, because tokens come from the
     /// contender's node in the queue.
     ///
     /// # Examples
@@ -1172,8 +1174,8 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        // A resource may refuse the lowest token without need, but must not accept an old permit by
-        // a newer token (docs/protocol.md#permit-tokens).
+        // A resource may refuse the lowest token without need, but must not accept an old permit
+        // with a newer token (docs/protocol.md#permit-tokens).
         let tokens = self.shares().0.iter().map(|hold| hold.token());
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)
@@ -1203,7 +1205,7 @@ impl SemaphorePermit {
             .collect()
     }
 
-    /// Returns the path of the semaphore, as it was given.
+    /// Returns the path of the semaphore, as given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.shares()
@@ -1230,18 +1232,18 @@ impl SemaphorePermit {
         self.shares().state_changed(known).await
     }
 
-    /// Returns `true` unless a permit is lost, by the clock. See
+    /// Reads the clock, and returns `true` unless a permit is lost. See
     /// [`LockGuard::is_held`](crate::LockGuard::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.shares().lost_now().is_none()
     }
 
-    /// Sets the end of the lease of all permits to `lease` from now, sooner or later than it was.
+    /// Sets the end of the lease of all permits to `lease` from now, sooner or later than before.
     /// See [`LockGuard::set_lease`](crate::LockGuard::set_lease).
     ///
     /// # Errors
-    /// [`Lost`] if a permit is lost, by the clock: a lease that has ended cannot be extended.
+    /// [`Lost`] if a permit is lost: a lease that has ended cannot be extended.
     #[doc(alias = "updateLeaseTime")]
     pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
         self.shares().set_lease(lease)
@@ -1317,7 +1319,7 @@ impl SemaphorePermit {
     ///
     /// # Errors
     /// - [`TransactionError::Lost`] after the loss of a permit, even during the read.
-    /// - See [`LockGuard::get_data`](crate::LockGuard::get_data) for the others.
+    /// - See [`LockGuard::get_data`](crate::LockGuard::get_data) for the other variants.
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
@@ -1332,8 +1334,8 @@ impl SemaphorePermit {
     /// Returns a future that resolves when revocation of a permit is requested. See
     /// [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
-    /// Requests before this call are not missed, but requests before the grant are: a permit has a
-    /// different node than its waiter had. The polled future watches the node of each permit, which
+    /// Requests before this call are not missed, but requests before the grant are: a permit's node
+    /// is not that of its waiter. Once polled, the future watches the node of each permit, which
     /// costs one request for each.
     ///
     /// # Cancel safety
@@ -1349,7 +1351,7 @@ impl SemaphorePermit {
     /// The requests are sent together.
     ///
     /// # Errors
-    /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).
+    /// The first of the errors of [`LockGuard::release`](crate::LockGuard::release):
     /// [`ReleaseError::Lost`] if a permit was lost before the call, or if the session ended before
     /// a server confirmed the release.
     ///

@@ -16,8 +16,8 @@ use crate::values::shown::Quoted;
 /// once the lock may belong to another holder. Not even a process that was paused can write too
 /// late. A transaction needs no fencing token, but works only for data in the same ensemble.
 ///
-/// [`LockGuard::transaction`](crate::LockGuard::transaction) returns an empty transaction. Writes
-/// are applied in the order in which they were added, all or none. Paths are below the client's
+/// [`LockGuard::transaction`](crate::LockGuard::transaction) returns an empty transaction. All
+/// writes are applied, in the order in which they were added, or none. Paths are below the client's
 /// [namespace](crate::ClientBuilder::namespace); [`commit`](Self::commit) reports an invalid path.
 /// At most about 1,000,000 bytes are accepted, because ZooKeeper closes the connection on a request
 /// over 1 MiB.
@@ -44,8 +44,9 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// Read, check, write: the guard's [`get_data`](crate::LockGuard::get_data) returns the version for
-/// the write. The write is refused if a process without the lock has changed the data in between.
+/// To read, check and write, pass the version from the guard's
+/// [`get_data`](crate::LockGuard::get_data) to the write. The write is refused if a process without
+/// the lock has changed the data in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -74,7 +75,7 @@ use crate::values::shown::Quoted;
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
 pub struct Transaction<'a> {
-    /// All must be held. There is at least one, unless the transaction is refused.
+    /// All holds must last. There is at least one, unless the transaction is refused.
     holds: Vec<LockRef>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
@@ -141,7 +142,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Sets the data of a node that has `version`; with `None`, or -1 as in ZooKeeper's protocol,
-    /// of any version.
+    /// whatever its version.
     ///
     /// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of
     /// its stat. A version that any ZooKeeper client has returned can be passed as it is.
@@ -180,7 +181,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Deletes a node that has `version`, any with `None`, and no children.
+    /// Deletes a node that has `version` (any with `None`) and no children.
     ///
     /// # Examples
     /// ```
@@ -248,7 +249,7 @@ impl<'a> Transaction<'a> {
     /// - [`TransactionError::InvalidPath`] and [`TransactionError::TooLarge`] without a request.
     ///
     /// # Cancel safety
-    /// The first poll sends the request, which needs no further poll. If the future is dropped
+    /// The first poll sends the request, and no further poll is needed. If the future is dropped
     /// after that, the outcome is unknown.
     ///
     /// # Examples
@@ -303,12 +304,12 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Returns the version that an operation requires. -1 is any, as in ZooKeeper.
+/// Returns the version that an operation requires. -1 means any version, as in ZooKeeper.
 fn required(version: Option<i32>) -> Option<i32> {
     version.filter(|version| *version != -1)
 }
 
-/// Reads a node under these holds of one client, and the version of its data; returns `None` if
+/// Reads a node, and the version of its data, under these holds of one client; returns `None` if
 /// there is no such node.
 pub(crate) async fn get_data(
     holds: &[&LockRef],
@@ -324,7 +325,7 @@ pub(crate) async fn get_data(
 
 impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The data may be large, and do not belong in a log.
+        // The data may be large, and does not belong in a log.
         let bytes: usize = self
             .operations
             .iter()

@@ -1,4 +1,4 @@
-//! The article's programs, run as a reader runs them, and what they print.
+//! The article's programs, run as a reader runs them, and their output.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -47,7 +47,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     });
 }
 
-/// The example of this name, to be read while it runs.
+/// Returns the example of this name, with its output readable while it runs.
 fn example(name: &str, servers: Option<&str>) -> Result<Command, Box<dyn Error>> {
     let mut command = command(servers, name, &[])?;
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -61,8 +61,8 @@ fn threads(program: &str) -> Result<Command, Box<dyn Error>> {
     Ok(command)
 }
 
-/// The lines that a program printed, which must have ended well. The programs wait for the lock for
-/// 200 ms or 2 s, as the article's: where a busy machine let that pass, they are run again.
+/// Returns the lines of a program that must have ended well. Like the article's, the programs wait
+/// for the lock for 200 ms or 2 s; if a busy machine took longer, they are run again.
 fn in_time(
     run: impl Fn() -> Result<Output, Box<dyn Error>>,
 ) -> Result<Vec<String>, Box<dyn Error>> {
@@ -108,11 +108,11 @@ fn mutex_sells_three(servers: Option<&str>) -> TestResult {
     })?)
 }
 
-/// Runs what controls the example through the server, or until the example ends.
+/// Runs the steps that control the example through the server, or stops when the example ends.
 fn while_it_runs(program: &mut Child, steps: impl Future<Output = ()>) -> TestResult {
     let ended = async {
         while program.try_wait()?.is_none() {
-            // The end of another process is no event here.
+            // No event reports the end of another process.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
@@ -131,13 +131,13 @@ fn while_it_runs(program: &mut Child, steps: impl Future<Output = ()>) -> TestRe
 
 fn server_with(path: &str) -> Result<Server, Box<dyn Error>> {
     let server = Server::start()?;
-    // Otherwise the first creates would fail, and be counted.
+    // Without these nodes the first creates would fail, and be counted.
     server.create(path, "")?;
     Ok(server)
 }
 
 /// Holds the replies of this many creates below the path, so that all eight of the pool wait before
-/// one is granted the lock. They share one node.
+/// one is granted the lock. The eight share one node.
 fn mutex_runs_tasks_of_one_client() -> TestResult {
     let run = || {
         let server = server_with(MUTEX_PATH)?;
@@ -157,8 +157,8 @@ fn mutex_runs_tasks_of_one_client() -> TestResult {
     sold_three(&in_time(run)?)
 }
 
-/// The session expires while a task has the lock. The program cannot know then that it was alone,
-/// and must say so.
+/// The session expires while a task has the lock. The program cannot know whether it was alone, and
+/// must say so.
 fn mutex_exits_1_on_a_loss() -> TestResult {
     let server = server_with(MUTEX_PATH)?;
     let release = server.hold_request(Match::op(Op::Delete).path_prefix(MUTEX_PATH));
@@ -178,8 +178,8 @@ fn mutex_exits_1_on_a_loss() -> TestResult {
     Ok(())
 }
 
-/// How the lines must follow each other whatever the timing: who reads sees what was left last, and
-/// who writes has read.
+/// Asserts an order that holds whatever the timing: a reader sees the last write, and a writer has
+/// read.
 fn read_write_in_some_order(servers: Option<&str>) -> TestResult {
     in_some_order(&in_time(|| {
         Ok(example("article_read_write", servers)?.output()?)
@@ -202,7 +202,7 @@ fn in_some_order(lines: &[String]) -> TestResult {
             }
             writes += 1;
         }
-        // A buyer reads before it writes, and at most eight are between the two.
+        // A buyer reads before it writes, and at most eight have read and not yet written.
         assert!(writes <= reads && reads <= writes + 8, "{lines:?}");
     }
     assert_eq!((left, reads, writes), (0, 16, 16), "{lines:?}");

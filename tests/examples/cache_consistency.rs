@@ -91,7 +91,7 @@ fn run_on(servers: Option<&str>, args: &[&str]) -> Result<Command, Box<dyn Error
     command(servers, "cache_consistency", args)
 }
 
-/// Runs it; it must end with this exit code. Reads the last line that it prints.
+/// Runs the command, which must end with this exit code, and reads the last line that it prints.
 fn report(servers: Option<&str>, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn Error>> {
     let report = super::report(servers, "cache_consistency", args, exit_code)?;
     assert_numbers(&report, &[("unaccounted", 0), ("failed", 0)]);
@@ -124,7 +124,7 @@ fn is_consistent(servers: Option<&str>) -> TestResult {
     for name in ["lost", "fenced", "timed_out"] {
         assert_eq!(number(&report, name), 0, "{name} in {report}");
     }
-    // Otherwise it would prove nothing.
+    // With no such event the run would prove nothing.
     assert!(
         number(&report, "hits") > 0 && number(&report, "fills") > 0,
         "{report}"
@@ -167,8 +167,8 @@ fn readers_take_read_locks() -> TestResult {
     Ok(())
 }
 
-/// The only writer is killed with the lock, which stays with its session for longer than readers
-/// wait. The cache is empty.
+/// The only writer is killed while it holds the lock, which stays with its session for longer than
+/// readers wait. The cache is empty.
 fn timed_out_reader_uses_the_table() -> TestResult {
     let args = [
         "--kill-one",
@@ -186,7 +186,7 @@ fn timed_out_reader_uses_the_table() -> TestResult {
     Ok(())
 }
 
-/// A session timeout that ends soon after a kill, and not because the machine stands still for a
+/// This session timeout ends soon after a kill, but not because the machine stands still for a
 /// second or two.
 const SHORT: &str = "5s";
 
@@ -220,7 +220,7 @@ fn refuses_a_paused(who: &str, servers: Option<&str>) -> TestResult {
     );
     assert!(number(&report, "fenced") >= 1, "{report}");
     assert_eq!(number(&report, "writes"), 20, "{report}");
-    // Beyond its session, which the servers count from when they heard of it last.
+    // The pause is longer than the session, which the servers count from the last contact.
     assert!(report["paused_seconds"].as_f64() >= Some(2.5), "{report}");
     Ok(())
 }
@@ -245,7 +245,7 @@ fn reports_wrong_arguments() -> TestResult {
     Ok(())
 }
 
-/// While the lock of a worker that was killed or stopped is not free, nothing is written.
+/// While the lock of a worker that was killed or stopped is still held, nothing is written.
 fn terminal_shows_why_it_waits() -> TestResult {
     for (fault, words) in [
         ("--kill-one", "a writer was killed, session ends in 4."),
@@ -270,7 +270,7 @@ fn interrupt_ends_the_workers() -> TestResult {
     let mut said = String::new();
     while !said.contains(": wrote version ") && stderr.read_line(&mut said)? > 0 {}
     kill_process(Pid::from_child(&run), Signal::INT)?;
-    // The workers have the run's stderr too: it ends with the last of them.
+    // The workers share the run's stderr, which ends with the last worker.
     stderr.read_to_string(&mut said)?;
     assert_eq!(run.wait()?.code(), Some(130), "{said}");
     Ok(())

@@ -55,8 +55,7 @@ pub(crate) fn dead_job_is_done_again() -> TestResult {
     Ok(())
 }
 
-/// A job of which a node does not know whether it is recorded is not done again: the node finds
-/// out.
+/// A node that does not know whether a job is recorded does not run it again, but finds out.
 pub(crate) fn lost_replies_are_resolved() -> TestResult {
     let server = Server::start()?;
     let recorded = Match::op(Op::Multi).path_contains("/recorded/");

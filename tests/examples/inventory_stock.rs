@@ -18,7 +18,7 @@ use super::{Test, TestResult, command, number, report_of, said};
 /// The time limit, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Users who wait for as long as other sales take the processor.
+/// Users wait for as long as other sales take the processor.
 const PATIENT: &str = "60s";
 
 /// Adds the trials, the longest first.
@@ -173,7 +173,7 @@ fn sold_three(report: &Value) -> TestResult {
     Ok(())
 }
 
-/// With the mutex a process has 64 at most, and its other users wait in memory.
+/// With the mutex a process has at most 64 nodes, and the other users wait in memory.
 fn fair_lock_gives_every_user_node() -> TestResult {
     let peak = |lock| {
         let all_at_once = [
@@ -195,7 +195,7 @@ fn fair_lock_gives_every_user_node() -> TestResult {
     Ok(())
 }
 
-/// Each user looks as a reader, and who buys has been a writer.
+/// Each user looks as a reader, and every buyer has been a writer.
 fn looks_under_the_read_lock() -> TestResult {
     let server = Server::start()?;
     let args = ["--lock", "read-write", "--wait", PATIENT];
@@ -258,7 +258,7 @@ fn some_users_time_out() -> TestResult {
     Ok(())
 }
 
-/// All that a sale with a fault must be, but for what the fault does.
+/// Asserts everything that a sale with a fault must show, except for the effects of the fault.
 fn survives(args: &[&str], servers: Option<&str>) -> Result<Value, Box<dyn Error>> {
     let report = report(sale_on(servers, args)?, 0)?;
     for name in [
@@ -280,15 +280,15 @@ fn survives(args: &[&str], servers: Option<&str>) -> Result<Value, Box<dyn Error
     Ok(report)
 }
 
-/// A session timeout that ends soon after a kill, and not because the machine stands still for a
-/// second or two; a real sale would ask for more.
+/// This session timeout ends soon after a kill, but not because the machine stands still for a
+/// second or two; a real sale would use a longer timeout.
 const SHORT: &str = "5s";
 
 fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     let report = survives(&["--kill-one", "--session-timeout", SHORT], servers)?;
     let killed = number(&report, "killed");
     assert!((1..=8).contains(&killed), "{report}");
-    // None of the worker's users had bought before; the worker has one of 8 shares.
+    // None of the worker's users had bought before; the worker has one of the 8 shares.
     assert_eq!(
         number(&report, "lost"),
         (killed..=99).step_by(8).count() as u64,
@@ -310,7 +310,7 @@ fn refuses_a_paused_worker(servers: Option<&str>) -> TestResult {
     let report = survives(&["--pause-one", "--session-timeout", SHORT], servers)?;
     assert_eq!(number(&report, "lost"), 0, "{report}");
     assert!(number(&report, "fenced") >= 1, "{report}");
-    // Beyond its session, which the servers count from when they heard of it last.
+    // The pause is longer than the session, which the servers count from the last contact.
     assert!(report["paused_seconds"].as_f64() >= Some(2.5), "{report}");
     Ok(())
 }
@@ -356,7 +356,8 @@ fn each_product_has_its_lock() -> TestResult {
     Ok(())
 }
 
-/// Ten orders of a second each, one after another, and a hundred thousand who want them.
+/// There are ten orders of a second each, one after another, and a hundred thousand users who want
+/// them.
 fn rush_sells_only_the_stock(servers: Option<&str>) -> TestResult {
     let report = survives(&["--scenario", "article-rush", "--wait", "4m"], servers)?;
     assert_eq!(
@@ -404,7 +405,7 @@ fn draws_the_timeline() -> TestResult {
     Ok(())
 }
 
-/// An overlap is drawn in a colour and with words of its own, and only where it happened.
+/// An overlap is drawn in its own colour and named in words, and only where it happened.
 fn draws_overlaps() -> TestResult {
     let directory = tempfile::tempdir()?;
     for (lock, exit_code) in [("none", 1), ("mutex", 0)] {
@@ -428,7 +429,7 @@ fn draws_overlaps() -> TestResult {
     Ok(())
 }
 
-/// While the lock of a worker that was killed or stopped is not free, no user leaves.
+/// While the lock of a worker that was killed or stopped is still held, no user leaves.
 fn terminal_shows_why_it_waits() -> TestResult {
     for (fault, words) in [
         ("--kill-one", "was killed, session ends in 4."),
@@ -442,7 +443,7 @@ fn terminal_shows_why_it_waits() -> TestResult {
     Ok(())
 }
 
-/// Each process says what it does, so the order of the lines is that of what happened.
+/// Each process reports its own steps, so the order of the lines is the order of events.
 fn releases_before_the_next_grant() -> TestResult {
     let output = sale(&["--verbose", "--wait", "30s"])?.output()?;
     let text = said(&output);
@@ -470,7 +471,7 @@ fn releases_before_the_next_grant() -> TestResult {
 fn keeps_its_database() -> TestResult {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("shop.sqlite");
-    // The second sale replaces the first, whose tokens are of another server.
+    // The second sale replaces the first, whose tokens came from another server.
     for stock in ["5", "7"] {
         let mut sale = sale(&["--stock", stock, "--wait", "30s", "--db"])?;
         sale.arg(&file);
@@ -488,7 +489,7 @@ fn keeps_its_database() -> TestResult {
             Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))
         })?;
     assert_eq!(left, 0);
-    // A user that comes after the last buyer has shown a token too.
+    // A user that comes after the last buyer has shown a token as well.
     assert!(Some(&youngest) >= tokens.last(), "{youngest:?}, {tokens:?}");
     Ok(())
 }
@@ -550,17 +551,17 @@ fn stopped_worker_ends_with_killed_sale() -> TestResult {
         .spawn()?;
     let mut stderr = BufReader::new(sale.stderr.take().ok_or("no stderr")?);
     let mut said = String::new();
-    // The first who has seen the shelf is stopped before that is said.
+    // The first user that has seen the shelf is stopped before it says so.
     while !said.contains(": sees ") && stderr.read_line(&mut said)? > 0 {}
     kill_process(Pid::from_child(&sale), Signal::KILL)?;
     sale.wait()?;
-    // The workers have the sale's stderr too: it ends with the last of them.
+    // The workers share the sale's stderr, which ends with the last worker.
     stderr.read_to_string(&mut said)?;
     assert!(said.contains(": sees "), "{said}");
     Ok(())
 }
 
-/// Ends a sale that would take long, in the middle, and waits for its workers to be gone.
+/// Interrupts a sale that would take long, and waits until its workers are gone.
 fn ends_with_all_workers(
     end: impl FnOnce(Pid) -> TestResult,
     exit_code: Option<i32>,
@@ -588,7 +589,7 @@ fn ends_with_all_workers(
     });
     end(Pid::from_child(&sale))?;
     let status = sale.wait()?;
-    // The workers have the sale's stderr too: it ends with the last of them.
+    // The workers share the sale's stderr, which ends with the last worker.
     let mut stderr = String::new();
     sale.stderr
         .take()

@@ -1,5 +1,4 @@
-//! The examples of what a lock is for, run as a reader runs them: each holds with its lock, and
-//! breaks without it.
+//! The examples, run as a reader runs them: each is right with its lock, and breaks without it.
 
 mod article;
 mod cache_consistency;
@@ -25,7 +24,7 @@ use zookeeper_test_server::Server;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
-/// A session timeout that ends soon after a kill, and not because the machine stands still for a
+/// This session timeout ends soon after a kill, but not because the machine stands still for a
 /// second or two.
 const SHORT: &str = "5s";
 
@@ -158,7 +157,7 @@ fn report_of(mut program: Command, exit_code: i32) -> Result<Value, Box<dyn Erro
     )?)
 }
 
-/// The same of an example on these servers, or on the server that it starts.
+/// Does the same for an example on these servers, or on the server that it starts.
 fn report(
     servers: Option<&str>,
     name: &str,
@@ -267,7 +266,7 @@ fn terminal_shows_progress() -> TestResult {
     Ok(())
 }
 
-/// Nothing is left behind: no process, no session, no data.
+/// The run leaves no process, no session and no data.
 fn interrupt_ends_the_workers() -> TestResult {
     for (name, args, sessions) in [
         ("order_numbers", ["--orders", "5000"], 12),
@@ -285,7 +284,7 @@ fn interrupt_ends_the_workers() -> TestResult {
             "{name}"
         );
         kill_process(Pid::from_child(&run), Signal::INT)?;
-        // The workers have the run's stderr too: it ends with the last of them.
+        // The workers share the run's stderr, which ends with the last worker.
         let mut said = String::new();
         stderr.read_to_string(&mut said)?;
         assert_eq!(run.wait()?.code(), Some(130), "{name}: {said}");

@@ -1,4 +1,4 @@
-//! Order numbers, which are distinct, and under the mutex without gaps.
+//! Order numbers are distinct, and have no gaps under the mutex.
 
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
@@ -25,8 +25,8 @@ pub(crate) fn have_no_gaps(servers: Option<&str>) -> TestResult {
             ("missing", 0),
         ],
     );
-    // The counter's version would keep the numbers distinct too, by many attempts. There was one
-    // for each, but of workers that were too late for their leases.
+    // The counter's version would also keep the numbers distinct, by many attempts. With the lock
+    // each number takes one attempt, except those of workers that were too late for their leases.
     assert!(number(&report, "retries") < 20, "{report}");
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(crate) fn counter_numbers_are_distinct(servers: Option<&str>) -> TestResult 
     Ok(())
 }
 
-/// The numbers that it had taken are in no order.
+/// The numbers that the process had taken are in no order.
 pub(crate) fn counter_outlives_a_killed_process() -> TestResult {
     let report = report(
         None,
@@ -112,12 +112,12 @@ pub(crate) fn go_on_without_a_killed_process() -> TestResult {
     Ok(())
 }
 
-/// The transactions are committed, and the workers do not know it.
+/// The transactions are committed, but the workers do not know that.
 pub(crate) fn lost_replies_are_resolved() -> TestResult {
     let server = Server::start()?;
     let orders = Match::op(Op::Multi).path_contains("/orders/");
     let lost = server.drop_reply(orders.clone().nth(10), Loss::Reset);
-    // The other way round: what the workers do not know is that nothing was committed.
+    // Conversely, this transaction was not committed, and the workers do not know that.
     let not_done = server.drop_request(orders.nth(20), Loss::Reset);
     let args = ["--orders", "60", "--workers", "12"];
     let report = report(Some(&server.connect_string()), "order_numbers", &args, 0)?;
@@ -132,7 +132,7 @@ pub(crate) fn lost_replies_are_resolved() -> TestResult {
             ("gaps", 0),
         ],
     );
-    // On a busy machine a worker may also be late, and try again for that.
+    // On a busy machine a worker may also be late, and try again.
     let retries = number(&report, "retries");
     assert!(retries >= 2, "{report}");
     Ok(())

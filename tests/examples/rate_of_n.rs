@@ -1,9 +1,9 @@
-//! A service that is used by n at a time.
+//! A service that at most n clients use at a time.
 
 use crate::{TestResult, assert_numbers, number, report};
 
 pub(crate) fn is_never_exceeded(servers: Option<&str>) -> TestResult {
-    // Long visits, so that they overlap where a permit takes long to come.
+    // Long visits overlap even if a permit takes long to come.
     let report = report(
         servers,
         "rate_of_n",

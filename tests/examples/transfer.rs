@@ -1,4 +1,4 @@
-//! Transfers between accounts, of which the total is constant.
+//! Transfers between accounts, whose total is constant.
 
 use crate::{TestResult, assert_numbers, number, report};
 
@@ -13,7 +13,7 @@ pub(crate) fn loses_no_money(servers: Option<&str>) -> TestResult {
             ("expected_total", 500),
         ],
     );
-    // A lock that keeps no other process away would show in the tokens too.
+    // A lock that does not exclude other processes would show in the tokens too.
     assert_numbers(
         &report,
         &[
@@ -33,7 +33,7 @@ pub(crate) fn loses_money_without_a_lock(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-/// Two processes have an account each, and wait for the other's, until one gives up.
+/// Two processes hold one account each, and wait for the other's until one gives up.
 pub(crate) fn nested_locks_deadlock(servers: Option<&str>) -> TestResult {
     let report = report(servers, "transfer", &["--lock", "nested"], 1)?;
     assert!(

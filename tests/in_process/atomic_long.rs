@@ -1,6 +1,5 @@
-//! Counters: what a change costs, what becomes of it when answers are lost, sessions end or callers
-//! leave, and what many that count at once get. Real servers count in `suite`, Java's processes in
-//! `interop`.
+//! Counters: the cost of a change, its outcome when answers are lost, sessions end or callers
+//! leave, and contention. Real servers are used in `suite`, Java's processes in `interop`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +105,7 @@ async fn only_first_change_creates_counter() {
     assert!(!server.exists("/shop"), "a look creates nothing");
     server.reset_counters();
     assert_eq!(within("the change", counter.add(5)).await.unwrap(), 5);
-    // The requests are the create that fails, that of the directory, and that of the node.
+    // The requests are the failed create, that of the directory, and that of the node.
     assert_eq!(
         requests(&server, &client),
         costs([("GetData", 1), ("Create", 3), ("SetData", 1)])
@@ -180,7 +179,8 @@ async fn unarrived_write_is_made_once() {
     }
 }
 
-/// The answer was lost, and to repeat the write finds the next version: it may be another's.
+/// The answer was lost, and the repeated write finds the next version, which may come from another
+/// writer.
 // Shows: counter-writes
 #[tokio::test]
 async fn unanswered_sum_is_unknown() {
@@ -221,7 +221,7 @@ async fn unanswered_id_is_a_gap() {
     );
 }
 
-/// The value counts, and not its writer.
+/// The value counts, not its writer.
 // Shows: counter-writes
 #[tokio::test]
 async fn unanswered_set_is_recognised() {
@@ -255,8 +255,8 @@ async fn unanswered_creation_of_same_value_unknown() {
     assert_eq!(within("the sum", counter.add(3)).await.unwrap(), 3);
 }
 
-/// Holds the repetition of a write that never arrived, and has others write in the meantime, as a
-/// late commit of the first would.
+/// Holds the repetition of a write that never arrived, while others write, as a late commit of the
+/// first write would.
 fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = ()> {
     // The fault is added at the call, before the write is sent.
     lose(server, Op::SetData, false);
@@ -274,11 +274,11 @@ fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = (
 #[tokio::test]
 async fn concurrent_writes_decide_the_outcome() {
     for (others, sum, id) in [
-        // The first has come through late; or another has written the same.
+        // The first write has come through late, or another writer wrote the same value.
         (&[11][..], None, 12),
-        // Another write came first, so the first write never will be committed.
+        // Another write came first, so the first write will never be committed.
         (&[20], Some(21), 21),
-        // The outcome cannot be determined any more.
+        // The outcome can no longer be determined.
         (&[11, 20], None, 21),
         (&[20, 11], None, 12),
     ] {
@@ -323,7 +323,7 @@ async fn expire_during(server: &Server, client: &Client, gate: Gate) {
     gate.release();
 }
 
-/// The session ends while the write is under way; the same write is sent in the next one.
+/// The session ends while the write is unanswered; the same write is sent again in the next one.
 // Shows: counter-writes
 #[tokio::test]
 async fn session_end_repeats_the_write() {
@@ -353,7 +353,7 @@ async fn session_end_repeats_the_write() {
     }
 }
 
-/// Where a call is when its caller leaves, or the client is closed.
+/// The point that a call has reached when its caller leaves, or the client is closed.
 #[derive(Clone, Copy, Debug)]
 enum Point {
     Reading,
@@ -361,7 +361,7 @@ enum Point {
     CreateApplied,
     WriteArrived,
     WriteApplied,
-    /// Reading again, after others came before.
+    /// The call reads again, after other writers came first.
     ReadingAgain,
 }
 
@@ -407,7 +407,7 @@ impl Point {
 
 const BAD_VERSION: i32 = -103;
 
-/// Makes this many writes lose against others.
+/// Makes this many writes lose to other writers.
 fn always_lose(server: &Server, times: usize) {
     server.fail(Match::op(Op::SetData).path(PATH).times(times), BAD_VERSION);
 }
@@ -423,7 +423,7 @@ async fn dropped_at_every_point() {
         drop(call);
         gate.release();
         server.clear_faults();
-        // The request that was sent may still be carried out, and none after it.
+        // The request that was sent may still be carried out, but no later one.
         let id = within("another id", counter.next_id()).await.unwrap();
         let most = if point.may_have_written() { 2 } else { 1 };
         assert!((1..=most).contains(&id), "{point:?}: {id}");
@@ -454,8 +454,8 @@ async fn closed_at_every_point() {
                 let client = client.clone();
                 async move { client.close().await }
             });
-            // The session is left at once; that it is closed, the server confirms behind what it
-            // holds.
+            // The client leaves the session at once; the server confirms the close only after what
+            // it holds.
             let left = async {
                 while client.session_id().is_some() {
                     tokio::task::yield_now().await;
@@ -729,7 +729,7 @@ async fn permissions_and_namespaces_apply() {
             "{error}"
         );
     }
-    // The second client may only read.
+    // The second client has only the permission to read.
     let open = DistributedAtomicLong::builder(&owner, "/open")
         .acl([
             Acl::creator_all(),
@@ -745,7 +745,7 @@ async fn permissions_and_namespaces_apply() {
     assert_eq!(within("the value", reader.get()).await.unwrap(), 3);
 }
 
-/// The connected server may lag behind: "no" is said only of what is so now.
+/// The connected server may lag behind, so "no" is only returned for the current state.
 // Shows: counter-writes
 #[tokio::test]
 async fn lagging_server_fails_no_comparison() {
@@ -775,7 +775,7 @@ async fn lagging_server_fails_no_comparison() {
     assert_eq!(value(&server), 12);
 }
 
-/// A single caller reserves; the others wait for it, and share what is left.
+/// A single caller reserves; the others wait for the block, and share what is left.
 // Shows: counter-ids
 #[tokio::test]
 async fn reservations_run_one_at_a_time() {
@@ -810,7 +810,7 @@ async fn departed_reserver_loses_only_its_block() {
         let second = ByHand::new(ids.next_id()).start();
         within("the reservation", gate.wait_hit()).await;
         drop(first);
-        // The caller reserves now.
+        // The caller reserves as soon as its turn comes.
         within("its turn", second.woken()).await;
         drop(second);
         gate.release();
@@ -844,15 +844,15 @@ async fn next_caller_repeats_failed_reservation() {
     let server = start_at(0);
     let client = calm_with(&server, RetryPolicy::n_times(0, Duration::ZERO)).await;
     let ids = counter(&client).cached(10).unwrap();
-    // An error that says nothing of what became of the request.
+    // The error does not tell whether the request was carried out.
     server.fail(Match::op(Op::SetData).path(PATH), -127);
     let error = within("the failure", ids.next_id()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
 }
 
-/// Ten callers that each tried in their turn would take ten times as long as the retry policy
-/// allows.
+/// Ten callers that each took all their tries in turn would take ten times as long as the retry
+/// policy allows.
 // Shows: counter-ids
 #[tokio::test]
 async fn waiters_share_a_failed_reservation() {
@@ -874,7 +874,7 @@ async fn waiters_share_a_failed_reservation() {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     }
-    // The reservations are that of the first, and one that began when all others had come.
+    // There are two reservations: the first, and one that began when all other callers had come.
     assert_eq!(
         server.counters().requests_of(session(&client), Op::GetData),
         2
@@ -883,7 +883,7 @@ async fn waiters_share_a_failed_reservation() {
     assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
 }
 
-/// A server that answers a write by the end of the session, whenever it is sent.
+/// A server answers a write by ending the session, whenever it is sent.
 // Shows: counter-writes
 #[tokio::test]
 async fn write_ending_each_session_is_bounded() {
@@ -893,7 +893,7 @@ async fn write_ending_each_session_is_bounded() {
     server.fail(Match::op(Op::SetData).path(PATH).always(), -112);
     let error = within("the end", counter.add(1)).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::Unknown { .. }), "{error}");
-    // The first, at once in the next session, and twice by the policy.
+    // The writes are the first, one at once in the next session, and two under the policy.
     assert_eq!(server.counters().requests(Op::SetData), 4);
     let error = within("the end", counter.next_id()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");

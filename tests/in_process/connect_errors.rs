@@ -1,4 +1,4 @@
-//! The reasons that a client without a session reports for each server.
+//! The reason that a client without a session reports for each server.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,16 +12,16 @@ use std::thread;
 
 use test_support::prelude::*;
 
-/// The connect timeout of these tests, a part of which the servers are asked in.
+/// The connect timeout of these tests. The client probes the servers in a part of it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much later than asked a busy machine may be.
+/// How far a busy machine may exceed a time limit.
 const LATE: Duration = Duration::from_secs(20);
 
-/// How often a busy machine, which may ask or answer too late, is asked again.
+/// How often a test is repeated on a busy machine, which may ask or answer too late.
 const TRIES: usize = 5;
 
-/// A server that treats each connection like this, on a thread of its own that ends with the
+/// A server that handles each connection with `treat`, on a separate thread that ends with the
 /// process.
 fn serve(treat: fn(TcpStream)) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -34,8 +34,8 @@ fn serve(treat: fn(TcpStream)) -> String {
     address
 }
 
-/// Answers like this to whatever comes, once the line is ended if it is a protocol of lines, and
-/// waits for the other side to go.
+/// Sends this answer to any request (for a line protocol, once the line is complete), and waits
+/// until the other side closes.
 fn answers(mut stream: TcpStream, answer: &[u8], to_a_line: bool) {
     let mut asked = Vec::new();
     let mut buffer = [0; 4096];
@@ -143,12 +143,12 @@ async fn error_names_each_servers_cause() {
     assert!(!format!("{error:?}").contains('\n'), "{error:?}");
 }
 
-/// A link-local address has a zone. That of the loopback interface is known by its number only.
+/// A link-local address has a zone. The zone of the loopback interface is known by its number only.
 #[tokio::test]
 async fn ipv6_zone_is_connected() {
     let server = Server::start().unwrap();
     let Ok(listener) = tokio::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await else {
-        // Without IPv6 the address is valid, and unreachable.
+        // Without IPv6 the address is valid but unreachable.
         let found = failures(&fails("[::1%1]:1").await);
         assert!(
             matches!(
@@ -179,12 +179,12 @@ async fn ipv6_zone_is_connected() {
     client.close().await.unwrap();
 }
 
-/// The question makes no session, and no session is left by the tries of a client that gets none.
+/// A probe makes no session, and the attempts of a client without a session leave none.
 // Shows: connect-errors
 #[tokio::test]
 async fn probe_makes_no_session() {
     let server = Server::start().unwrap();
-    // The handshake is not answered, but the question is.
+    // The handshake is not answered, but the probe is.
     let _handshakes = server.hold_request(Match::op(Op::Connect).always());
     let expected = [(server.connect_string(), ServerFailure::NoSession)];
     let mut found = Vec::new();

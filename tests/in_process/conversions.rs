@@ -1,4 +1,4 @@
-//! Conversions of a held read-write lock, and the other contenders.
+//! Conversions of a held read-write lock, and their effect on other contenders.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::in_process::read_write::{downgrade, lock, write};
@@ -8,7 +8,8 @@ const NO_AUTH: i32 = -102;
 
 type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
 
-/// `flush` waits for what was dropped before it: a conversion too, whose answer is still out.
+/// `flush` waits for everything that was dropped before it, including a conversion whose answer is
+/// still missing.
 // Shows: flush
 #[tokio::test]
 async fn flush_waits_for_dropped_conversion() {
@@ -29,7 +30,7 @@ async fn flush_waits_for_dropped_conversion() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// The revocation is requested, and the lock converted: the request stands.
+/// If the lock is converted after a revocation was requested, the request remains.
 #[tokio::test]
 async fn request_before_conversion_is_kept() {
     let (_server, [client, other]) = with_clients(start(), calm).await;
@@ -40,7 +41,7 @@ async fn request_before_conversion_is_kept() {
     within("the request, on the reader", reader.revoked()).await;
 }
 
-/// The same for a request that was not looked for.
+/// An unpolled request survives as well.
 #[tokio::test]
 async fn unpolled_request_survives_a_conversion() {
     let (server, [client, other]) = with_clients(start(), calm).await;
@@ -49,7 +50,7 @@ async fn unpolled_request_survives_a_conversion() {
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     within("the request, on the reader", reader.revoked()).await;
     reader.release().await.unwrap();
-    // Data that is no request is not one afterwards.
+    // Data that is no request does not become one.
     let writer = write(&client).await;
     server.set_data(&writer.node(), "hello").unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
@@ -57,7 +58,7 @@ async fn unpolled_request_survives_a_conversion() {
     reader.release().await.unwrap();
 }
 
-/// A guard is released with the client, although it is turning into another.
+/// A guard is released with the client, even during its conversion.
 #[tokio::test]
 async fn close_during_conversions_leaves_nothing() {
     let server = start();
@@ -70,7 +71,7 @@ async fn close_during_conversions_leaves_nothing() {
         gate.release();
         within("the end", close).await.unwrap().unwrap();
         assert_eq!(server.children(DIRECTORY), [""; 0], "applied {applied}");
-        // The hold may have been converted at the last moment, and is lost.
+        // The hold may have been converted at the last moment, and lost.
         let is_held = match within("an answer", task).await.unwrap() {
             Ok(reader) => reader.is_held(),
             Err(error) => error.into_guard().is_held(),
@@ -79,7 +80,7 @@ async fn close_during_conversions_leaves_nothing() {
     }
 }
 
-/// A downgrade of a client's own lock that is done, and whose caller has not looked at that.
+/// Returns a completed downgrade of the client's own lock whose result its caller has not taken.
 async fn done_and_not_taken(
     server: &Server,
     client: &Client,
@@ -97,7 +98,7 @@ async fn done_and_not_taken(
     downgrade
 }
 
-/// A result that the caller may take at any time is not left behind.
+/// A result that the caller may still take does not count as abandoned.
 // Shows: flush
 #[tokio::test]
 async fn flush_ignores_completed_conversion() {
@@ -110,7 +111,7 @@ async fn flush_ignores_completed_conversion() {
     assert!(reader.unwrap().is_held());
 }
 
-/// The conversion counts as left behind from the moment that the caller drops it.
+/// The conversion counts as abandoned from the moment the caller drops it.
 #[tokio::test]
 async fn flush_waits_for_completed_dropped_conversion() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -127,7 +128,7 @@ async fn flush_waits_for_completed_dropped_conversion() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// The ACL refuses it: nothing is created then, and nothing deleted.
+/// The ACL refuses the request, so nothing is created and nothing deleted.
 // Shows: downgrade, conversion-ends
 #[tokio::test]
 async fn refused_downgrade_returns_the_writer() {
@@ -169,7 +170,7 @@ async fn refusal_after_unknown_outcome_loses_lock() {
         let exchange = Match::op(Op::Multi)
             .session(session(&client))
             .path_contains("__READ__");
-        // The second transaction: a request that is dropped is not counted.
+        // For the second transaction: the fault does not count a dropped request.
         let second = exchange.clone().nth(usize::from(applied));
         let refused = server.fail(second, NO_AUTH);
         let unknown = lose(&server, exchange, applied, Loss::Close);
@@ -179,7 +180,7 @@ async fn refusal_after_unknown_outcome_loses_lock() {
         };
         assert_eq!(lost.reason(), LostReason::NotConverted);
         assert_eq!((unknown.hits().len(), refused.hits().len()), (1, 1));
-        // The answer came when both nodes were gone.
+        // The answer comes when both nodes are gone.
         assert_eq!(server.children(DIRECTORY), [""; 0], "applied {applied}");
         let writer = failed.into_guard();
         assert_eq!(writer.state(), LockState::Lost(LostReason::NotConverted));
@@ -189,8 +190,8 @@ async fn refusal_after_unknown_outcome_loses_lock() {
     }
 }
 
-/// The transaction is found to have been carried out, but another process deletes the read node
-/// before the look at it. The session has room for two nodes.
+/// The lookup finds that the transaction was carried out, but another process deletes the read node
+/// first. The session has room for two nodes.
 // Shows: conversion-ends, session-nodes
 #[tokio::test]
 async fn deleted_read_node_takes_no_room() {
@@ -224,8 +225,8 @@ async fn deleted_read_node_takes_no_room() {
     }
 }
 
-/// A conversion that another client disturbs by writing to the node that has to go, between every
-/// two of its requests.
+/// Converts while another client writes to the node that has to be deleted, between every two of
+/// the conversion's requests.
 async fn disturbed(
     server: &Server,
     node: NodePath,
@@ -234,7 +235,7 @@ async fn disturbed(
     conversion: impl Future<Output = ()>,
 ) -> u32 {
     let gate = || {
-        // A multi is found by any of its paths.
+        // A multi matches any of its paths.
         let matcher = Match::any().session(id).path(node.as_str());
         server.hold_request(matcher)
     };
@@ -255,7 +256,7 @@ async fn disturbed(
     }
 }
 
-/// Each write changes the version at which the node is deleted.
+/// Each write changes the version that the deletion expects.
 // Shows: revocation
 #[tokio::test]
 async fn conversion_ends_despite_repeated_writes() {

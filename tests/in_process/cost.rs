@@ -1,4 +1,4 @@
-//! The cost of a lock for its servers, by their counts: requests, transactions, notifications and
+//! The cost of a lock for its servers, by their counts of requests, transactions, notifications and
 //! watches.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -66,8 +66,8 @@ async fn only_first_acquire_makes_directory() {
     let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
     server.reset_counters();
     let guard = within("the grant", mutex.lock()).await.unwrap();
-    // The create fails; then four levels down to the root's child and three back up; and the create
-    // again.
+    // The create fails; then the client asks four levels down to the root's child, creates three
+    // back up, and repeats the create.
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 1 + 4 + 3 + 1), (Op::GetChildren, 2)]
@@ -177,7 +177,7 @@ fn last_zxid(server: &Server) -> i64 {
     last
 }
 
-/// A waiter that goes takes its watch along: at no end is one left behind.
+/// A departing waiter removes its watch, however it leaves.
 // Shows: watch-one-node
 #[tokio::test]
 async fn no_watch_outlives_its_waiter() {
@@ -249,7 +249,7 @@ async fn no_watch_outlives_its_waiter() {
     assert_clean(&server, "after the grant").await;
 }
 
-/// Between its acquire and its release a holder asks nothing of the servers but pings.
+/// Between acquire and release, a holder sends the servers only pings.
 #[tokio::test]
 async fn thousand_cycles_cost_two_thousand_requests() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -264,7 +264,8 @@ async fn thousand_cycles_cost_two_thousand_requests() {
             .unwrap();
     }
     let counters = server.counters();
-    // A list in each of the first three, and the watch of the directory.
+    // The extra requests are a list in each of the first three cycles, and the watch of the
+    // directory.
     assert_eq!(counters.total_requests(), 2004);
     assert_eq!((counters.notifications(), counters.watches()), (0, 1));
 }

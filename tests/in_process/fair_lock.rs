@@ -8,7 +8,7 @@ fn lock(client: &Client) -> InterProcessFairLock {
     fair(client)
 }
 
-/// Starts an attempt and waits until it has a node and knows whom it waits for.
+/// Starts an attempt, and waits until it has a node and knows its predecessor.
 async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, String) {
     let before = queue(server);
     let attempt = tokio::spawn(lock(client).lock());
@@ -21,8 +21,8 @@ async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, Strin
         .into_iter()
         .find(|node| !before.contains(node))
         .unwrap();
-    // A session's answers come in order: with this one the attempt has the answer to its create,
-    // and with the next that to its list, if it needs one.
+    // A session's answers come in order: after this answer the attempt has that of its create, and
+    // after the next that of its list, if it needs one.
     lock(client).participants().await.unwrap();
     lock(client).participants().await.unwrap();
     (attempt, node)
@@ -65,8 +65,8 @@ async fn own_waiters_are_not_watched() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// The next of the same session has the lock with the answer to the one request that deletes the
-/// holder's node.
+/// The next waiter of the same session has the lock when the one request that deletes the holder's
+/// node is answered.
 // Shows: hand-over
 #[tokio::test]
 async fn release_hands_over_by_its_deletion() {
@@ -94,7 +94,7 @@ async fn release_hands_over_by_its_deletion() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// The next in line looks, where the outcome of that request is unknown.
+/// The next in line looks if the outcome of that request is unknown.
 // Shows: hand-over
 #[tokio::test]
 async fn unanswered_hand_over_needs_a_look() {
@@ -113,8 +113,8 @@ async fn unanswered_hand_over_needs_a_look() {
         assert_eq!(guard.node(), node);
         assert!(!last.is_finished());
         let counters = server.counters();
-        // On a busy machine the lease is in doubt before the next connection is there: then it
-        // looks twice.
+        // On a busy machine the lease is in doubt before the next connection exists; then the
+        // waiter looks twice.
         let looks = counters.requests_of(id, Op::GetChildren);
         assert!((1..=2).contains(&looks), "{carried_out}: {looks}");
         assert_eq!(counters.requests_of(id, Op::Delete), 1, "{carried_out}");
@@ -124,7 +124,7 @@ async fn unanswered_hand_over_needs_a_look() {
     }
 }
 
-/// A lock is not handed over to one that has given up; the one behind it looks, or has inherited
+/// A lock is not handed over to a waiter that has given up; the one behind looks, or has inherited
 /// its place.
 // Shows: hand-over
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn abandoned_hand_over_reaches_next_waiter() {
         let holder = within("the grant", lock(&client).lock()).await.unwrap();
         let (leaves, node) = waits(&server, &client).await;
         let (stays, _) = waits(&server, &client).await;
-        // The deletion is on its way, before or behind the hand-over.
+        // The deletion is under way, before or after the hand-over.
         let deletion = Match::op(Op::Delete).path(&node);
         let hand_over = Match::op(Op::Multi).path(holder.node());
         let gate = server.hold_request(if deleted_first { deletion } else { hand_over });
@@ -155,8 +155,8 @@ async fn abandoned_hand_over_reaches_next_waiter() {
     }
 }
 
-/// A waiter that waits in memory for a node of its own session, with another session's in between,
-/// is not the next.
+/// A waiter behind a node of its own session in memory, with another session's node in between, is
+/// not the next.
 // Shows: hand-over
 #[tokio::test]
 async fn release_passes_no_other_client() {
@@ -184,7 +184,7 @@ async fn release_passes_no_other_client() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// Only a lock that is held is handed over. After a loss the next in line looks at the queue.
+/// Only a held lock is handed over. After a loss the next in line looks at the queue.
 // Shows: hand-over
 #[tokio::test]
 async fn lost_lock_is_not_handed_over() {
@@ -222,15 +222,15 @@ async fn lost_lock_is_not_handed_over() {
     clean(&server, &[&client]).await;
 }
 
-/// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one
-/// deletion.
+/// Two thousand callers arrive together: they cost a handful of lists and no watch, and each is
+/// served, in order, for one deletion.
 // Shows: shared-lists, fair-waiters
 #[tokio::test]
 async fn thousands_of_waiters_cost_few_lists() {
     const WAITERS: usize = 2_000;
     let (server, [client, other]) = with_clients(start(), calm).await;
     let (lock, id) = (lock(&client), session(&client));
-    // The holder is of another client, so that the counters of the first session are about its
+    // Another client holds the lock, so that the counters of the first session cover only its
     // waiters.
     let holder = hold(&other).await;
     server.reset_counters();
@@ -271,7 +271,7 @@ async fn thousands_of_waiters_cost_few_lists() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// Attempts that have all been polled once, in order.
+/// Returns attempts that have all been polled once, in order.
 async fn start_together(
     lock: &InterProcessFairLock,
     count: usize,
@@ -318,7 +318,7 @@ async fn more_waiters_than_allowed_are_refused() {
     clean(&server, &[&client]).await;
 }
 
-/// The guard of a lost lock does not count as a waiter, however long it is kept.
+/// The guard of a lost lock does not count as a waiter, however long the caller keeps it.
 // Shows: fair-waiters
 #[tokio::test]
 async fn lost_guard_is_no_waiter() {
@@ -361,7 +361,7 @@ async fn queued_lock_keeps_position_over_timeout() {
     let nodes = queue(&server);
     let error = second.acquire(Duration::from_millis(1)).await.unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
-    // A future that is dropped loses nothing either.
+    // Dropping the future loses nothing either.
     drop(ByHand::new(first.lock()).start());
     assert_eq!(queue(&server), nodes);
     holder.release().await.unwrap();
@@ -377,7 +377,7 @@ async fn queued_lock_keeps_position_over_timeout() {
     let guard = within("the grant", second.lock()).await.unwrap();
     assert_eq!(guard.node(), nodes[2]);
     drop(guard);
-    // A free lock.
+    // The lock is free.
     let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
     assert_eq!(place.position().await.unwrap(), 0);
     within("the grant", place.acquire(Duration::ZERO))

@@ -1,4 +1,4 @@
-//! Which tokens a resource has to refuse, and what the documentation tells it to compare.
+//! Which tokens a resource has to refuse, and which comparison the documentation prescribes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use test_support::in_process::read_write::{lock, read, write};
 use test_support::prelude::*;
 
-/// Pauses the process of a client, whose session ends without its notice.
+/// Pauses a client's process, whose session ends without its notice.
 async fn pause_for_long(server: &Server, client: &Client) {
     let id = session(client);
     let nodes = server.children(DIRECTORY).len();
@@ -48,8 +48,8 @@ async fn paused_writer_is_refused_beside_reader() {
     gate.admit(reader.fencing_token()).unwrap();
 }
 
-/// Each grant to write has a token of its own, above those of all contenders before and below those
-/// of all after it, also after a downgrade.
+/// Each grant to write has its own token, above those of all earlier contenders and below those of
+/// all later ones, even after a downgrade.
 // Shows: token-order
 #[tokio::test]
 async fn write_token_is_between_its_neighbours() {
@@ -94,7 +94,7 @@ async fn write_token_is_between_its_neighbours() {
     );
 }
 
-/// The kind of a guard's token is kept on the way through `dyn`.
+/// A guard keeps the kind of its token when used through `dyn`.
 // Shows: reader-tokens
 #[tokio::test]
 async fn token_tells_reader_from_writer() {
@@ -134,7 +134,7 @@ async fn token_tells_reader_from_writer() {
     }
 }
 
-/// The statements of the documentation: the table, a writer's and a reader's.
+/// The statements in the documentation: the table, a writer's and a reader's.
 fn statements() -> [String; 3] {
     let source = include_str!("../../src/locks/fence.rs")
         .replace("\n/// ", "\n")
@@ -159,7 +159,7 @@ fn statements() -> [String; 3] {
     all.try_into().unwrap()
 }
 
-/// A token of a writer or of a reader; few numbers, so that they meet.
+/// Generates the token of a writer or a reader, with few numbers, so that tokens collide.
 fn token() -> impl Strategy<Value = Token> {
     (any::<bool>(), 1..4_i64, 0..3_u64).prop_map(|(reads, zxid, counter)| {
         if reads {

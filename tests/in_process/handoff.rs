@@ -1,5 +1,5 @@
 //! Hand-over of a mutex in memory among the tasks of one client: without a request, in order of
-//! arrival, within bounds, and only from health.
+//! arrival, within bounds, and only while the hold is sound.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::pin::Pin;
@@ -15,7 +15,7 @@ fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessMutex {
         .unwrap()
 }
 
-/// Handed over without a bound that a test could reach.
+/// Returns a mutex whose hand-over has no bound that a test could reach.
 fn unbounded(client: &Client) -> InterProcessMutex {
     bounded(client, u32::MAX, LONG)
 }
@@ -39,7 +39,8 @@ fn numbers(guard: &LockGuard) -> (i64, u64) {
     )
 }
 
-/// The next caller has the lock before the release returns, by the same node and without a request.
+/// The next caller has the lock before the release returns, with the same node and without a
+/// request.
 // Shows: hand-off
 #[tokio::test]
 async fn hand_over_is_free_and_ordered() {
@@ -76,7 +77,7 @@ async fn hand_over_is_free_and_ordered() {
     clean(&server, &[&client]).await;
 }
 
-/// A caller that leaves is skipped, both while it waits and while the lock is handed to it.
+/// A caller that leaves is skipped, whether it waits or the lock is being handed to it.
 // Shows: hand-off
 #[tokio::test]
 async fn departed_waiters_are_skipped() {
@@ -86,13 +87,13 @@ async fn departed_waiters_are_skipped() {
     server.reset_counters();
     let mut line = waiting(&lock, 2_002);
     let mut last = line.pop().unwrap();
-    // Granted to the first, which never takes it, and so on.
+    // Each waiter in turn is granted the lock, and never takes it.
     drop(guard);
     assert!(line.first().unwrap().is_woken());
     drop(line);
     let guard = assert_ready!(last.poll()).unwrap();
     assert_eq!(server.counters().total_requests(), 0);
-    // Without the waiters a release deletes the node.
+    // With no waiter left, a release deletes the node.
     guard.release().await.unwrap();
     until(&server, "an empty directory", |view| {
         view.children(DIRECTORY).is_empty()
@@ -101,7 +102,7 @@ async fn departed_waiters_are_skipped() {
     clean(&server, &[&client]).await;
 }
 
-/// When all have left, the attempt goes too, and a flush waits for that.
+/// When all callers have left, the attempt ends too, and a flush waits for that.
 // Shows: hand-off
 #[tokio::test]
 async fn abandoned_attempt_is_cancelled() {
@@ -126,8 +127,8 @@ async fn abandoned_attempt_is_cancelled() {
     clean(&server, &[&client]).await;
 }
 
-/// A caller that arrives before the task has heard of the end of the cancelled attempt waits for
-/// another.
+/// A caller that arrives before the task knows of the end of the cancelled attempt waits for
+/// another attempt.
 // Shows: hand-off
 #[tokio::test]
 async fn caller_after_abandoned_attempt_is_served() {
@@ -150,7 +151,8 @@ async fn caller_after_abandoned_attempt_is_served() {
     clean(&server, &[&client]).await;
 }
 
-/// At the deadline the error says who is ahead, and since when this process holds the lock itself.
+/// At the deadline the error names the contender ahead, and says since when this process holds the
+/// lock itself.
 // Shows: hand-off
 #[tokio::test]
 async fn deadline_error_names_contenders_ahead() {
@@ -205,7 +207,7 @@ async fn deadline_error_names_contenders_ahead() {
     clean(&server, &[&other]).await;
 }
 
-/// The error says that no server answered, and not that another contender is ahead.
+/// The error says that no server answered, not that another contender is ahead.
 // Shows: hand-off
 #[tokio::test]
 async fn silent_server_is_no_contention() {
@@ -249,7 +251,7 @@ async fn failed_attempt_fails_all_waiters() {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
-/// A caller that arrived while the attempt was under way has time and tries of its own.
+/// A caller that arrived while the attempt was under way has its own deadline and tries.
 // Shows: hand-off
 #[tokio::test]
 async fn error_spares_later_callers() {
@@ -331,24 +333,24 @@ async fn try_waits_for_nobody() {
     clean(&server, &[&client]).await;
 }
 
-/// A lost lock is not handed over: those that wait queue by another node.
+/// A lost lock is not handed over: the waiters queue with another node.
 // Shows: hand-off
 #[tokio::test]
 async fn lost_lock_is_not_handed_over() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
-    // The session.
+    // The session ends.
     let guard = within("the grant", lock.lock()).await.unwrap();
     let mut line = waiting(&lock, 2).into_iter();
     server.expire_session(session(&client));
     within("the loss", guard.lost()).await;
-    // Although the guard still exists.
+    // The lock is granted although the guard still exists.
     let next = within("the grant", line.next().unwrap()).await.unwrap();
     assert_ne!(next.node(), guard.node());
     assert!(next.fencing_token() > guard.fencing_token());
     drop(guard);
     assert!(next.is_held());
-    // The lease of the caller's.
+    // The caller's lease ends.
     let after = within("the grant", async {
         next.set_lease(Duration::ZERO).unwrap_err();
         line.next().unwrap().await
@@ -356,7 +358,7 @@ async fn lost_lock_is_not_handed_over() {
     let after = after.await.unwrap();
     assert_ne!(after.node(), next.node());
     assert_eq!(next.lost().await.reason(), LostReason::LeaseOver);
-    // The node, by another process.
+    // Another process deletes the node.
     let mut line = waiting(&lock, 1).into_iter();
     server.delete(&after.node()).unwrap();
     let ask = after.transaction().create("/never", "").commit();
@@ -365,13 +367,13 @@ async fn lost_lock_is_not_handed_over() {
     assert_ne!(last.node(), after.node());
     drop((next, after));
     last.release().await.unwrap();
-    // A handle that is kept keeps the watch of a busy lock's directory for a while.
+    // A live handle keeps the watch of a busy lock's directory for a while.
     drop(lock);
     clean(&server, &[&client]).await;
 }
 
-/// In doubt whether the servers keep the session, and after a transaction of unknown outcome, the
-/// next one looks.
+/// After a doubt whether the servers keep the session, and after a transaction of unknown outcome,
+/// the next caller looks.
 // Shows: hand-off
 #[tokio::test]
 async fn nothing_is_handed_over_in_doubt() {
@@ -409,12 +411,12 @@ async fn nothing_is_handed_over_in_doubt() {
         "committed before the next one came in"
     );
     guard.release().await.unwrap();
-    // A handle that is kept keeps the watch of a busy lock's directory for a while.
+    // A live handle keeps the watch of a busy lock's directory for a while.
     drop(lock);
     clean(&server, &[&client]).await;
 }
 
-/// The hold of each is its own: its lease, its count, and the line that acquired it.
+/// Each hold has its own lease, count and line of acquisition.
 // Shows: hand-off
 #[tokio::test]
 async fn each_holder_has_its_own_hold() {
@@ -442,7 +444,7 @@ async fn each_holder_has_its_own_hold() {
             .is_none_or(|remaining| remaining <= lease)
     );
     drop(lost);
-    // The hold ends by itself, and the next has a separate node.
+    // The hold ends alone, and the next has a separate node.
     assert_eq!(
         within("the end", guard.lost()).await.reason(),
         LostReason::LeaseOver
@@ -457,7 +459,7 @@ async fn each_holder_has_its_own_hold() {
     clean(&server, &[&client]).await;
 }
 
-/// A requested revocation is the holder's to decide on, and ends the row.
+/// A requested revocation is the holder's decision, and ends the hand-overs.
 // Shows: hand-off
 #[tokio::test]
 async fn revocation_request_ends_hand_overs() {
@@ -478,7 +480,7 @@ async fn revocation_request_ends_hand_overs() {
     clean(&server, &[&client]).await;
 }
 
-/// Other locks of the same client at the path are others.
+/// Other locks of the same client at the path do not take part.
 // Shows: hand-off
 #[tokio::test]
 async fn other_locks_have_their_own_nodes() {
@@ -517,9 +519,9 @@ async fn other_locks_have_their_own_nodes() {
     clean(&server, &[&client]).await;
 }
 
-/// A heartbeat checks the node for the holder at that time. The answer is about the node, so it
-/// applies to the present holder: with holds shorter than the way to the servers and back, it
-/// always comes after the release.
+/// A heartbeat checks the node for the holder of that time. The answer concerns the node, so it
+/// applies to the present holder: with holds shorter than a round trip, every answer comes after
+/// the release.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_answer_reaches_current_holder() {

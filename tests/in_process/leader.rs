@@ -1,13 +1,13 @@
-//! Leader elections, with the faults that have broken other implementations:
-//! docs/protocol.md#election and docs/protocol.md#leaders-work.
+//! Leader elections, with faults that broke other implementations: docs/protocol.md#election and
+//! docs/protocol.md#leaders-work.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
 
 const PATH: &str = "/scheduler/leader";
-/// A lease lasts two thirds of it: longer than a busy machine pauses.
+/// A lease lasts two thirds of this timeout, which is longer than a busy machine pauses.
 const T: Duration = Duration::from_millis(4_500);
-/// ZooKeeper's code of a missing permission.
+/// ZooKeeper's code for a missing permission.
 const NO_AUTH: i32 = -102;
 
 fn start() -> Server {
@@ -16,7 +16,7 @@ fn start() -> Server {
     server
 }
 
-/// Sessions are short here, so that a lease ends soon, and no shorter than a busy machine can keep.
+/// Sessions are short here, so that a lease ends soon, but as long as a busy machine needs.
 fn start_impatient() -> Server {
     let tick = Duration::from_millis(50);
     let server = Server::builder()
@@ -60,7 +60,7 @@ async fn queued(server: &Server, count: usize) {
     .await;
 }
 
-/// Two latches of two clients. The first of them leads, and the other waits for it.
+/// Two latches of two clients. The first leads, and the other waits for it.
 async fn pair(server: &Server) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
     pair_of(server, [connect(server).await, connect(server).await]).await
 }
@@ -96,7 +96,7 @@ async fn empty(server: &Server) {
     .await;
 }
 
-/// Says when it is dropped.
+/// Sets the flag when it is dropped.
 struct Sentinel(Arc<AtomicBool>);
 
 impl Drop for Sentinel {
@@ -105,7 +105,7 @@ impl Drop for Sentinel {
     }
 }
 
-/// Work without an end, and whether it has been dropped.
+/// Returns endless work, and whether that work has been dropped.
 fn endless() -> (impl Future<Output = ()> + Send + 'static, Arc<AtomicBool>) {
     let dropped = Arc::new(AtomicBool::new(false));
     let sentinel = Sentinel(Arc::clone(&dropped));
@@ -116,7 +116,7 @@ fn endless() -> (impl Future<Output = ()> + Send + 'static, Arc<AtomicBool>) {
     (work, dropped)
 }
 
-/// A call of `lead` as a task whose work tells its terms and does not end by itself.
+/// Spawns a call of `lead` whose work reports its terms and does not end by itself.
 fn leader(selector: &LeaderSelector) -> (JoinHandle<()>, watch::Receiver<Vec<FencingToken>>) {
     let (terms, seen) = watch::channel(Vec::new());
     let selector = selector.clone();
@@ -137,9 +137,9 @@ async fn terms(seen: &mut watch::Receiver<Vec<FencingToken>>, count: usize) -> V
         .clone()
 }
 
-// The layouts.
+// Layouts.
 
-/// Curator's: `_c_<uuid>-latch-<number>` with the id as data.
+/// Curator's latch node is `_c_<uuid>-latch-<number>`, with the id as data.
 // Shows: election
 #[tokio::test]
 async fn latch_node_matches_curators() {
@@ -160,13 +160,13 @@ async fn latch_node_matches_curators() {
         );
         latch.close().await.unwrap();
         drop(latch);
-        // The second latch has the same path and another id: the first is forgotten when its task
-        // has ended.
+        // The second latch has the same path and another id: the first latch is forgotten when its
+        // task has ended.
         client.flush(SOON).await.unwrap();
     }
 }
 
-/// Curator's: a mutex, with the id as data if it is not empty.
+/// Curator's selector is a mutex, with the id as data if it is not empty.
 // Shows: election
 #[tokio::test]
 async fn selector_node_is_a_mutexs() {
@@ -309,7 +309,7 @@ async fn latches_of_client_share_an_id() {
     );
 }
 
-// The life of a latch.
+// The states of a latch.
 
 #[tokio::test]
 async fn leadership_passes_to_the_next() {
@@ -367,8 +367,7 @@ async fn leadership_passes_to_the_next() {
     empty(&server).await;
 }
 
-/// Nothing of a latch is left when it is dropped, wherever it stands, and it does not keep its
-/// client.
+/// A dropped latch leaves nothing, in any state, and does not keep its client.
 #[tokio::test]
 async fn dropped_latch_leaves_nothing() {
     let server = start();
@@ -396,7 +395,7 @@ async fn dropped_latch_leaves_nothing() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
-/// A handle of a term that is over keeps nothing on the servers.
+/// A handle of an ended term keeps nothing on the servers.
 // Shows: leaders-work
 #[tokio::test]
 async fn ended_leadership_keeps_no_session() {
@@ -423,7 +422,8 @@ async fn ended_leadership_keeps_no_session() {
     within("the loss", leadership.lost()).await;
 }
 
-/// The work is over when the next one is granted the lock: while it is not dropped, the node stays.
+/// The work has ended when the next participant is granted the lock: until the work is dropped, the
+/// node stays.
 // Shows: leaders-work
 #[tokio::test]
 async fn work_is_dropped_before_node_deletion() {
@@ -456,7 +456,7 @@ async fn work_is_dropped_before_node_deletion() {
     }
 }
 
-/// Work that its task does not poll keeps the leadership for the session timeout, and no longer.
+/// Work that its task does not poll keeps the leadership for at most the session timeout.
 // Shows: leaders-work
 #[tokio::test]
 async fn unpolled_work_keeps_no_leadership() {
@@ -483,10 +483,11 @@ async fn state_follows_the_leadership() {
         panic!()
     };
     let id = session(&client);
-    // No expiry, so that it comes back.
+    // The session must not expire, so that the client comes back.
     server.freeze_expiry(true);
     server.stall(id, Direction::Both);
-    // At once, and not when the silence is noticed: until the loss there is time to see it.
+    // The state changes at once, not when the silence is noticed, so a caller can see it before the
+    // loss.
     assert!(server.cut(id, Cut::Reset));
     assert_eq!(
         until_state(&latch, |state| !leader(state)).await,
@@ -504,7 +505,7 @@ async fn state_follows_the_leadership() {
     until_state(&latch, |state| state == LeadershipState::Closed).await;
     let error = within("the answer", latch.leadership()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    // No leadership is left to give up.
+    // No leadership is left to resign.
     within("the close", latch.close()).await.unwrap();
     let other = selector_at(&client, "/scheduler/other");
     let error = within("the answer", other.lead(async |_| ()))
@@ -539,7 +540,7 @@ fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Clien
 
 // Regressions of other implementations.
 
-/// CURATOR-498: a latch took the node of its dying session for its own.
+/// CURATOR-498: a latch mistook the node of its dying session for its own.
 #[tokio::test]
 async fn curator_498_ignores_foreign_node() {
     let (server, [client, dying]) = with_clients(start(), connect).await;
@@ -569,7 +570,7 @@ async fn curator_498_ignores_foreign_node() {
 }
 
 /// CURATOR-62: a participant that was interrupted while it joined left a node, and the election
-/// stood still.
+/// stalled.
 #[tokio::test]
 async fn curator_62_cancelled_participant_leaves_nothing() {
     let (server, [client, other]) = with_clients(start(), connect).await;
@@ -611,7 +612,7 @@ async fn ended_leadership_says_why() {
         .await
         .unwrap();
     assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().0, b"plan");
-    // Under way when it is given up, and sent after the node has gone.
+    // The request is under way when the leadership is given up, and sent after the node has gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
     let write = pending(
         leadership
@@ -648,8 +649,8 @@ async fn ended_leadership_says_why() {
     assert_eq!(server.node(PATH).unwrap().data, b"plan");
 }
 
-/// CURATOR-202: a leader that came back to a session that it had given up for lost never deleted
-/// its node, and no participant led.
+/// CURATOR-202: a leader that resumed a session after giving it up for lost never deleted its node,
+/// and no participant led.
 #[tokio::test]
 async fn curator_202_lost_term_deletes_node() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
@@ -666,13 +667,13 @@ async fn curator_202_lost_term_deletes_node() {
     let next = leads(&second).await;
     assert!(next.fencing_token() > leadership.fencing_token());
     assert!(!server.exists(&leadership.node()));
-    // Back in the election, at its end.
+    // The leader is back in the election, at its end.
     queued(&server, 2).await;
     assert_eq!(queue(&server)[0], next.node());
 }
 
-/// CURATOR-171, -49: a leader whose node was deleted by hand was not notified, and another led
-/// beside it.
+/// CURATOR-171, -49: a leader whose node was deleted by hand was not notified, and another
+/// participant led beside it.
 #[tokio::test]
 async fn curator_171_deleted_leader_is_notified() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
@@ -684,7 +685,7 @@ async fn curator_171_deleted_leader_is_notified() {
         LostReason::NodeDeleted
     );
     assert!(next.fencing_token() > leadership.fencing_token() && !first.has_leadership());
-    // The transaction would not have waited for that.
+    // The transaction would not have waited for the notification.
     assert!(
         leadership
             .transaction()
@@ -701,8 +702,7 @@ async fn curator_171_deleted_leader_is_notified() {
     queued(&server, 2).await;
 }
 
-/// CURATOR-644, -645: two participants that were reconnected deleted and created their nodes again
-/// and again.
+/// CURATOR-644, -645: two reconnected participants kept deleting and creating their nodes.
 // Shows: election
 #[tokio::test]
 async fn curator_644_a_reconnect_changes_nothing() {
@@ -737,7 +737,7 @@ async fn curator_644_a_reconnect_changes_nothing() {
     assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
     let _ = second;
 
-    // The sessions of both end at once: one node each, one leader.
+    // The sessions of both end at once: each participant has one node, and one leads.
     server.reset_counters();
     for client in &clients {
         assert!(server.expire_session(session(client)));
@@ -753,7 +753,7 @@ async fn curator_644_a_reconnect_changes_nothing() {
     .await;
     assert!(first.has_leadership() != second.has_leadership());
     for client in &clients {
-        // The barrier passes when the client has done all work in the background.
+        // The barrier passes when the client has done all background work.
         Barrier::at(client, &format!("/barrier-{}", session(client)))
             .await
             .pass()
@@ -762,8 +762,8 @@ async fn curator_644_a_reconnect_changes_nothing() {
     assert_eq!(server.children(PATH).len(), 2, "and it stays like that");
 }
 
-/// CURATOR-653: what a follower had read before it joined again made it the leader by a node that
-/// was gone.
+/// CURATOR-653: a follower that joined again became the leader on the strength of an earlier read,
+/// by a node that was gone.
 // Shows: election
 #[tokio::test]
 async fn curator_653_stale_list_elects_nobody() {
@@ -786,7 +786,7 @@ async fn curator_653_stale_list_elects_nobody() {
 async fn curator_724_election_survives_lost_directory() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
-    // The follower first: it is not granted the lock by the end of the leader.
+    // The follower's node goes first, so that the end of the leader does not grant it the lock.
     for node in queue(&server).iter().rev() {
         server.delete(node).unwrap();
     }
@@ -806,7 +806,7 @@ async fn curator_724_election_survives_lost_directory() {
     assert_eq!(queue(&server)[0], next.node());
 }
 
-/// CURATOR-518: after two interrupts in a row the selector never took part again.
+/// CURATOR-518: after two interrupts in a row the selector never joined again.
 #[tokio::test]
 async fn curator_518_interrupts_end_no_election() {
     let (server, [client]) = with_clients(start(), connect).await;
@@ -817,7 +817,7 @@ async fn curator_518_interrupts_end_no_election() {
     assert!(selector.has_leadership());
     for round in 1..4 {
         assert!(selector.interrupt_leadership());
-        // The term has ended, or its end is not noticed yet, which does not affect the next term.
+        // The term has ended, or its end is not noticed yet; the next term is not affected.
         selector.interrupt_leadership();
         terms(&mut seen, round + 1).await;
     }
@@ -845,9 +845,9 @@ async fn curator_671_participant_rejoins_at_once() {
     empty(&server).await;
 }
 
-// A call of `lead`.
+// Calls of `lead`.
 
-/// The work of a lost term is dropped before another participant leads, and begun again in the next
+/// The work of a lost term is dropped before another participant leads, and restarted in the next
 /// term.
 // Shows: leaders-work
 #[tokio::test]
@@ -884,7 +884,7 @@ async fn lost_work_restarts_in_next_term() {
         selector(&other).lead(work).await.unwrap();
     });
     queued(&server, 2).await;
-    // The link stays silent until the servers grant the leadership to another.
+    // The link stays silent until the servers grant the leadership to another participant.
     server.stall(session(&client), Direction::Both);
     let node = queue(&server)[0].clone();
     until(&server, "the end of its session", move |view| {
@@ -925,9 +925,9 @@ async fn dropped_lead_leaves_the_election() {
     empty(&server).await;
 }
 
-// Faults on the way to a leadership.
+// Faults while joining.
 
-/// The length of the outage does not matter, nor does the retry policy of a single call.
+/// Neither the length of the outage matters nor the retry policy of a single call.
 // Shows: election
 #[tokio::test]
 async fn participant_outlasts_long_outage() {
@@ -961,7 +961,7 @@ fn selector_at(client: &Client, path: &str) -> LeaderSelector {
     LeaderSelector::new(client, path).unwrap()
 }
 
-/// A failure that no repetition changes is reported, and ends the participation.
+/// A permanent failure is reported, and ends the participation.
 // Shows: election
 #[tokio::test]
 async fn refusal_ends_the_participation() {
@@ -981,7 +981,7 @@ async fn refusal_ends_the_participation() {
     assert_eq!(error.unwrap_err().kind(), Some(ErrorKind::NoAuth));
 }
 
-// Watches of the leader without taking part.
+// Watches of the leader without participation.
 
 async fn next(leaders: &mut LeaderWatch) -> Option<String> {
     within("another leader", leaders.changed())
@@ -1001,7 +1001,7 @@ async fn watch_follows_leaders_without_taking_part() {
     assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
     assert_eq!(queue(&server).len(), 2, "the watcher has no node");
 
-    // Another participant changes nothing.
+    // A further participant changes nothing.
     let mut waiting = pending(leaders.changed());
     let third = latch(&connect(&server).await, "third");
     second.close().await.unwrap();

@@ -1,8 +1,7 @@
-//! Leases: a lock that ends by the clock, whether its holder is done or not
-//! (docs/protocol.md#lease-over).
+//! Leases: the clock ends a lock, whether its holder is done or not (docs/protocol.md#lease-over).
 //!
-//! What has to do with threads, or with how long code takes: the holder is blocked, or busy until
-//! the end, a waker panics, a lease is a nanosecond. The others run in virtual time:
+//! These tests concern threads, or how long code takes: the holder is blocked, or busy until the
+//! end, a waker panics, a lease is a nanosecond. The others run in virtual time:
 //! `simulation/tests/scenarios/lease.rs`.
 
 use std::thread;
@@ -15,8 +14,7 @@ const LEASE: Duration = Duration::from_millis(100);
 /// A lease that no test outlasts.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The executor of the holder does nothing from before the end of the lease until after the
-/// release.
+/// The holder's executor is blocked from before the end of the lease until after the release.
 // Shows: lease-over
 #[tokio::test]
 async fn blocked_executor_keeps_no_leased_lock() {
@@ -42,7 +40,7 @@ async fn blocked_executor_keeps_no_leased_lock() {
     next.release().await.unwrap();
 }
 
-/// The state is by the clock at each query, whichever thread has noticed it.
+/// Each query of the state compares the clock, whichever thread has noticed the end.
 // Shows: lease-over
 #[tokio::test]
 async fn state_reads_the_clock() {
@@ -92,15 +90,15 @@ async fn panicking_wakers_stop_no_lease_end() {
     assert_clean(&server, "with wakers that panic").await;
 }
 
-/// Right before the end, right after it, and while it is noticed: an extension that has succeeded
-/// holds, and one that has not says so.
+/// An extension right before the end, right after it, and while it is noticed: a successful
+/// extension holds, and an unsuccessful one says so.
 // Shows: lease-over
 #[tokio::test]
 async fn extension_races_with_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mut extended, mut over) = (0, 0);
-    // Over all rounds both orders have happened: the distance to the end goes from 1 ms to nothing
-    // and back.
+    // The rounds cover both orders, because the distance to the end goes from 1 ms to nothing and
+    // back.
     for round in 0_u64..200 {
         if round >= 40 && extended > 0 && over > 0 {
             break;
@@ -118,7 +116,7 @@ async fn extension_races_with_lease_end() {
             Ok(()) => {
                 extended += 1;
                 assert!(!early && guard.is_held() && guard.lease_remaining() > Some(LONG / 2));
-                // Requests that were on their way would have arrived.
+                // A request under way would have arrived by now.
                 client.flush(SOON).await.unwrap();
                 assert!(lost.poll().is_pending() && guard.is_held() && server.exists(&node));
                 guard.release().await.unwrap();
@@ -144,7 +142,7 @@ async fn extension_races_with_lease_end() {
     );
 }
 
-/// A grant that no caller could ever see ends the call, although its time is not over.
+/// A grant that no caller could ever see ends the call, even before its timeout.
 // Shows: lease-over
 #[tokio::test]
 async fn too_short_lease_ends_the_call() {

@@ -1,4 +1,4 @@
-//! The client's session, lent to other code: `Client::request`.
+//! Lends the client's session to other code: `Client::request`.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -13,7 +13,7 @@ async fn work_runs_in_clients_session() {
     let created = client.request(|zk| async move { zk.create(path, b"data", &options).await });
     let (stat, _) = within("the work", created).await.unwrap().unwrap();
     assert_eq!(stat.ephemeral_owner, session(&client));
-    // An error of the work is the work's.
+    // An error of the work is returned as such.
     let missing = client.request(|zk| async move { zk.get_data("/missing").await });
     assert_eq!(
         within("the work", missing).await.unwrap().unwrap_err(),
@@ -60,7 +60,7 @@ async fn work_waits_for_a_session() {
         "{error}"
     );
     assert!(is_dropped(&kept), "the work is dropped with the session");
-    // The next session is waited for, and the work is given that.
+    // The call waits for the next session, and gives it to the work.
     let id = within(
         "the work",
         client.request(|zk| async move { zk.session_id().0 }),
@@ -68,7 +68,7 @@ async fn work_waits_for_a_session() {
     .await
     .unwrap();
     assert_eq!(id, session(&client));
-    // A caller that leaves takes its work along.
+    // A caller that leaves drops its work.
     let of_work = Arc::clone(&kept);
     let asked = client.request(|_zk| async move {
         let _kept = of_work;
@@ -78,7 +78,7 @@ async fn work_waits_for_a_session() {
     assert!(is_dropped(&kept));
 }
 
-/// The client library closes a session with the last clone of its handle.
+/// The client library closes a session on drop of the last clone of its handle.
 // Shows: lent-session
 #[tokio::test]
 async fn close_waits_for_kept_clone() {
@@ -96,8 +96,8 @@ async fn close_waits_for_kept_clone() {
         matches!(closed, Err(ReleaseError::SessionNotClosed { .. })),
         "{closed:?}"
     );
-    // The holder is notified by the close, or on a busy machine by its lease before that. Others
-    // wait.
+    // The close notifies the holder, or on a busy machine the lease does before that. Other
+    // contenders wait.
     within("the loss", guard.lost()).await;
     assert!(server.exists(&guard.node()));
     drop(kept);

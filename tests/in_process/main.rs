@@ -1,5 +1,5 @@
-//! The recipes on a server in this process, at the moments that a test needs. A binary for all of
-//! them: most of their time they wait, so that many run at once.
+//! The recipes on a server in this process, with faults timed by a test. One binary holds all
+//! tests: they mostly wait, so many run at once.
 
 mod atomic_long;
 mod connect_errors;

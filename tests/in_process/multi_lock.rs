@@ -158,7 +158,7 @@ async fn deadline_is_shared_until_first_error() {
     assert_empty(&server);
 }
 
-/// The member has a node of its own, behind the one that the tasks of its client hand over.
+/// The member has its own node, behind the one that the client's tasks hand over.
 // Shows: multi-lock
 #[tokio::test]
 async fn waits_for_callers_of_own_client() {
@@ -191,7 +191,7 @@ async fn loss_of_one_loses_all() {
     let guard = hold(&client, &[C, A, B]).await;
     let lost = tokio::spawn(guard.lost());
     server.delete(&guard.nodes()[2]).unwrap();
-    // A transaction finds it out at once; a heartbeat would too, later.
+    // A transaction reveals the loss at once; a heartbeat would reveal it later.
     let error = within(
         "the answer",
         guard.transaction().create("/done", "").commit(),
@@ -217,7 +217,7 @@ async fn loss_of_one_loses_all() {
     assert_empty(&server);
 }
 
-/// Further ones wait in memory, and those that have left count until their nodes are gone.
+/// Further callers wait in memory, and callers that left count until their nodes are gone.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn nodes_of_client_are_bounded() {
@@ -240,8 +240,8 @@ async fn nodes_of_client_are_bounded() {
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue_at(&server, A).len(), MOST + 1);
 
-    // The deletions fail as if they were not answered. A waiter that waited for these nodes waits
-    // for no node of this client after that.
+    // The deletions fail as if they were not answered. A waiter for these nodes then waits for no
+    // node of this client.
     let deletions = server.fail(Match::op(Op::Delete).session(session(&client)).always(), -4);
     drop(waiting);
     let mut next = ByHand::new(lock.lock()).start();
@@ -274,7 +274,7 @@ async fn nodes_of_client_are_bounded() {
     held.release().await.unwrap();
 }
 
-/// All slots are those of readers without an answer, and of orphans: no reader is in another's way.
+/// All slots belong to readers without an answer, and to orphans: no reader is in another's way.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn readers_with_all_slots_block_none() {
@@ -328,8 +328,8 @@ async fn end_of_one_releases_all() {
     );
 }
 
-/// The checks of the members' nodes are part of the request, which a server answers by a closed
-/// connection if it is too large.
+/// The request includes the checks of the members' nodes. A server closes the connection on too
+/// large a request.
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn transaction_size_includes_members_checks() {
@@ -377,7 +377,7 @@ async fn revocation_of_any_member_is_reported() {
     }
 }
 
-/// The timers are the client's: its caller may have none, and no runtime at all.
+/// The client has the timers: its caller may have none, and no runtime at all.
 // Shows: multi-lock
 #[test]
 fn needs_no_runtime_of_its_caller() {

@@ -1,17 +1,17 @@
-//! Nodes of this client that no call needs any more, and that cleanup is about to delete: the create
-//! of a dropped call has happened, and its reply was lost with the connection. None of them is a
-//! live contender, whichever look finds them.
+//! Nodes of this client that no call needs and cleanup is about to delete: the create of a dropped
+//! call has happened, and its reply was lost with the connection. None of them is a live contender,
+//! whichever look finds them.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fmt::Debug;
 
 use test_support::prelude::*;
 
-/// The code of `ConnectionLoss`: the request is taken for one without an answer.
+/// The code of `ConnectionLoss`: the client treats the request as unanswered.
 const UNANSWERED: i32 = -4;
 
 /// Drops a call whose request was carried out and is not answered. No deletion of the client is
-/// answered until the returned fault is removed, so that cleanup does not find the node before.
+/// answered until the returned fault is removed, so that cleanup does not delete the node first.
 async fn leave_unknown<T>(
     server: &Server,
     client: &Client,
@@ -29,7 +29,7 @@ async fn leave_unknown<T>(
     deletions
 }
 
-/// Waits until this client has been shown a list that was asked for after entry `after` of the log.
+/// Waits until this client has received a list that it requested after entry `after` of the log.
 async fn listed(server: &Server, client: &Client, after: u64) {
     let id = session(client);
     until(server, "a list", move |view| {
@@ -46,8 +46,8 @@ async fn listed(server: &Server, client: &Client, after: u64) {
     .await;
 }
 
-/// Shows that a question, asked while a node of a dropped call is in the way, waits for the
-/// deletion of that node and gets the lock.
+/// Shows that a call made while a node of a dropped call blocks it waits for the deletion of that
+/// node and gets the lock.
 async fn gets_the_lock_behind<T, G: Debug + Send + 'static>(
     server: &Server,
     client: &Client,
@@ -94,7 +94,7 @@ async fn multi_lock_tries_wait_likewise() {
     gets_the_lock_behind(&server, &client, calls, lock.try_lock()).await;
 }
 
-/// The node of a dropped call in the queue, and then the leases of one.
+/// The node of a dropped call is in the queue, and then among the leases.
 // Shows: live-contender, try-permits
 #[tokio::test]
 async fn permit_tries_wait_likewise() {
@@ -108,7 +108,7 @@ async fn permit_tries_wait_likewise() {
     }
 }
 
-/// Only live contenders count as ahead, and are named.
+/// Only live contenders count as ahead, and only they are named.
 // Shows: live-contender, held-by
 #[tokio::test]
 async fn errors_name_no_dropped_calls() {

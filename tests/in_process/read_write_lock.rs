@@ -1,5 +1,5 @@
-//! The read-write lock against an in-process server: order, watches, conversions, and what happens
-//! when replies are lost in the middle of them.
+//! The read-write lock against an in-process server: order, watches, conversions, and lost replies
+//! during them.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,7 +9,7 @@
 use test_support::in_process::read_write::{downgrade, lock, read, write};
 use test_support::prelude::*;
 
-/// The nodes below the lock as paths, in order.
+/// Returns the nodes below the lock as paths, in order.
 fn nodes(server: &Server) -> Vec<String> {
     let mut names = server.children(DIRECTORY);
     names.sort_by_key(|name| name[name.len() - 10..].to_owned());
@@ -19,7 +19,7 @@ fn nodes(server: &Server) -> Vec<String> {
         .collect()
 }
 
-/// How the nodes queue: `R` and `W`, in order.
+/// Returns the queue as `R` and `W`, in order.
 fn view(server: &Server) -> String {
     nodes(server)
         .iter()
@@ -38,7 +38,7 @@ impl<G> Waiting<G> {
     }
 }
 
-/// Starts an attempt, and waits until its node is there and watches `predecessor`.
+/// Starts an attempt, and waits until its node exists and watches `predecessor`.
 async fn waits_for<G: Send + 'static>(
     server: &Server,
     client: &Client,
@@ -79,8 +79,8 @@ async fn readers_share_and_writers_exclude() {
         "readers with readers before them watch nothing"
     );
     let writer = waits_for(&server, a, &second.node(), lock(a).write_lock().lock()).await;
-    // A reader that comes now does not pass the writer, though readers are inside; both watch the
-    // writer only.
+    // A new reader does not pass the writer, though readers hold the lock; both watch only the
+    // writer.
     let third = waits_for(&server, c, &writer.node, lock(c).read_lock().lock()).await;
     let fourth = waits_for(&server, a, &writer.node, lock(a).read_lock().lock()).await;
     let last = waits_for(&server, b, &fourth.node, lock(b).write_lock().lock()).await;
@@ -98,7 +98,8 @@ async fn readers_share_and_writers_exclude() {
     clean(&server, &[a, b, c]).await;
 }
 
-/// The writer in between gives up: its readers do not come in before the writer that still exists.
+/// The writer in between gives up: its readers are not granted the lock before the remaining
+/// writer.
 // Shows: read-write
 #[tokio::test]
 async fn reader_falls_back_to_earlier_writer() {
@@ -114,8 +115,8 @@ async fn reader_falls_back_to_earlier_writer() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// A writer of the client waits already when the node of its readers is granted: none joins them
-/// after that.
+/// A writer of the client already waits when the node of its readers is granted: no reader joins
+/// them after that.
 #[tokio::test]
 async fn reader_does_not_overtake_own_writer() {
     let (server, [client, other]) = with_clients(start(), calm).await;
@@ -155,7 +156,7 @@ async fn reader_does_not_overtake_own_writer() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// The outcome is found out whatever is lost on the way, and there is one node.
+/// The client finds the outcome whatever is lost, and there is one node.
 // Shows: downgrade
 #[tokio::test]
 async fn unanswered_downgrade_is_resolved() {
@@ -180,7 +181,7 @@ async fn unanswered_downgrade_is_resolved() {
     }
 }
 
-/// The beats that go out while a conversion is under way ask for neither of its nodes.
+/// Heartbeats during a conversion check neither of its nodes.
 // Shows: conversion-ends
 #[tokio::test]
 async fn heartbeat_during_conversion_loses_nothing() {
@@ -189,8 +190,8 @@ async fn heartbeat_during_conversion_loses_nothing() {
     let guard = write(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let held = within("another lock", other.lock()).await.unwrap();
-    // Applied, and not answered. The replies of a session keep their order: the beats are sent, and
-    // not answered either.
+    // The transaction is applied but not answered. The replies of a session keep their order: the
+    // beats are sent but not answered either.
     let id = session(&client);
     let gate = server.hold_reply(Match::op(Op::Multi).session(id).path_contains("__READ__"));
     let converted = tokio::spawn(guard.downgrade());
@@ -223,7 +224,7 @@ async fn dropped_conversion_releases_the_lock() {
             view.children(DIRECTORY).is_empty()
         })
         .await;
-        // No contender is blocked by the node.
+        // The node blocks no contender.
         write(&client).await.release().await.unwrap();
         clean(&server, &[&client]).await;
     }
@@ -248,7 +249,7 @@ async fn shared_lock_is_not_converted() {
     assert!(!error.is_retryable());
     let writer = error.into_guard();
     assert!(writer.is_held() && reader.is_held());
-    // The write lock stays one until the last share is gone.
+    // The write lock stays exclusive until the last share is gone.
     let again = writer.reenter().unwrap();
     writer.release().await.unwrap();
     assert_eq!(view(&server), "W");
@@ -278,7 +279,7 @@ async fn session_end_during_conversion_loses_lock() {
     clean(&server, &[&client]).await;
 }
 
-/// The node of a converted lock is looked after like any other.
+/// The node of a converted lock is checked like any other.
 // Shows: node-deleted-by-hand
 #[tokio::test]
 async fn deletion_of_converted_node_is_noticed() {
@@ -293,7 +294,7 @@ async fn deletion_of_converted_node_is_noticed() {
         within("the loss", lost).await.reason(),
         LostReason::NodeDeleted
     );
-    // Deleted on the way.
+    // The node is deleted during the conversion.
     let writer = write(&client).await;
     server.delete(&writer.node()).unwrap();
     let error = within("the answer", writer.downgrade()).await.unwrap_err();
@@ -402,7 +403,7 @@ async fn kazoo_names_are_used_on_request() {
     guard.release().await.unwrap();
 }
 
-/// A mutex and a fair lock of one client share a queue, and so the names of its nodes.
+/// A mutex and a fair lock of one client share a queue, and therefore the names of its nodes.
 // Shows: mixed-recipes
 #[tokio::test]
 async fn mutex_and_fair_lock_share_dialect() {
@@ -440,7 +441,8 @@ async fn mutex_and_fair_lock_share_dialect() {
     InterProcessFairLock::new(&client, DIRECTORY).unwrap();
 }
 
-/// In kazoo's dialect a writer's node and a mutex's look alike. Where the two meet, one is refused.
+/// In kazoo's dialect a writer's node and a mutex's look alike. Where both use a path, one is
+/// refused.
 // Shows: mixed-recipes
 #[tokio::test]
 async fn kazoo_mutex_excludes_downgraded_reader() {

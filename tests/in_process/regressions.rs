@@ -1,28 +1,27 @@
 //! Regressions: each test shows a behaviour that an earlier version did not have.
 //!
-//! The tests run against the in-process server and its faults, and concern threads, runtimes or
-//! sockets. The other regressions run in virtual time: `simulation/tests/scenarios/regressions.rs`.
+//! These tests concern threads, runtimes or sockets. The other regressions run in virtual time:
+//! `simulation/tests/scenarios/regressions.rs`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::TcpListener;
 
 use test_support::prelude::*;
 
-/// The client library tries the addresses in random order, and those of a short list several times
-/// over.
+/// The client library tries the addresses in random order, and repeats those of a short list.
 // Shows: server-timeout
 #[tokio::test]
 async fn hanging_server_leaves_others_time() {
     let server = start();
-    // Connections come about, and no server ever answers.
+    // Connections are accepted, and no server ever answers.
     let hung = TcpListener::bind("127.0.0.1:0").unwrap();
     let (hung, well) = (hung.local_addr().unwrap(), server.connect_string());
     let servers = format!("{hung},{well},{well}");
     let connects: Vec<_> = (0..30)
         .map(|_| {
             let servers = servers.clone();
-            // However often in a row the one that hangs comes first: 5 of 15 addresses, 1.5 s for
-            // each.
+            // The address that hangs may come first any number of times in a row: it is 5 of 15
+            // addresses, with 1.5 s for each.
             let builder = Client::builder()
                 .session_timeout(Duration::from_secs(12))
                 .connect_timeout(Duration::from_secs(10));
@@ -50,7 +49,7 @@ fn logged_acl_hides_password_hash() {
     );
 }
 
-/// Makes every call that waits, with an executor that only polls.
+/// Makes every waiting call with an executor that only polls.
 async fn everything() {
     let server = start();
     // A session that needs no timers here.

@@ -19,8 +19,8 @@ pub(crate) async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> Semap
         .unwrap()
 }
 
-/// A try gives up behind a head that takes more than 200 ms, which a busy machine may make of any:
-/// then it is made again. It may not give up earlier.
+/// A try gives up behind a head that takes more than 200 ms. A busy machine may cause that for any
+/// head, so the try is then repeated; it may not give up earlier.
 async fn tried(semaphore: InterProcessSemaphore) -> SemaphorePermit {
     loop {
         let began = Instant::now();
@@ -59,7 +59,7 @@ async fn ten_tries_take_ten_permits() {
     );
 }
 
-/// The limit is what counts first. Below it the error says how many one request has room for.
+/// The limit counts first. Below it the error says how many permits one request has room for.
 // Shows: semaphore-limit
 #[tokio::test]
 async fn too_many_permits_for_one_request() {
@@ -110,7 +110,7 @@ async fn too_many_permits_for_one_request() {
         .await
         .unwrap();
     assert_eq!(permit.num_permits(), *most);
-    // The limit that is stored counts, not the one that is stated.
+    // The stored limit counts, not the stated one.
     small.set_limit(6_000).await.unwrap();
     let error = within("the answer", small.acquire_many(5_000, SOON))
         .await
@@ -121,7 +121,7 @@ async fn too_many_permits_for_one_request() {
     );
 }
 
-/// The limit of several semaphores, or of a count that exists already.
+/// The path may hold the limit of several semaphores, or a count that exists already.
 #[tokio::test]
 async fn limit_may_be_stored_elsewhere() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
@@ -207,7 +207,7 @@ async fn limit_may_be_stored_elsewhere() {
     assert_eq!(one.limit().await.unwrap(), 7);
 }
 
-/// The lease is counted from the grant, and its end is the loss of all.
+/// The lease counts from the grant, and its end loses all permits.
 #[tokio::test]
 async fn permits_end_with_their_lease() {
     let (_server, [client]) = with_clients(start_empty(), calm).await;

@@ -1,5 +1,5 @@
 //! The parts of a service that uses locks: reads under them, jobs that run once, nodes and members
-//! that come back, its start and its stop, and its watches.
+//! that return, start and stop, and watches.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

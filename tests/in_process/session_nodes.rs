@@ -1,5 +1,5 @@
-//! How many nodes one session owns at most, by the bytes of their paths: ZooKeeper writes all of
-//! them to its log at once when the session ends.
+//! How many nodes one session may own, by the bytes of their paths: ZooKeeper logs all of them at
+//! once when the session ends.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use test_support::prelude::*;
@@ -60,7 +60,7 @@ async fn full_session_refuses_acquires() {
     assert_full(&error, 3);
     let after = server.counters().requests_of(session(&client), Op::Create);
     assert_eq!(after, created, "no node was asked for");
-    // The room of a released lock is that of the next.
+    // The next lock takes the room of a released one.
     guards.remove(0).release().await.unwrap();
     guards.push(within("a lock", next.lock()).await.unwrap());
     let other = InterProcessFairLock::new(&client, "/locks/nr-004").unwrap();
@@ -132,7 +132,7 @@ async fn nodes_of_all_recipes_count() {
     }
 }
 
-/// A node of a create without an answer counts until it is known what has become of it.
+/// The node of an unanswered create counts until its fate is known.
 // Shows: session-nodes, unknown-outcome
 #[tokio::test]
 async fn lost_replies_free_their_nodes() {
@@ -143,7 +143,7 @@ async fn lost_replies_free_their_nodes() {
     within("the deletion", client.flush(SOON)).await.unwrap();
     for carried_out in [true, false] {
         for round in 0..4 {
-            // The call continues with another node, or by the one that has been made.
+            // The call continues with another node, or with the one that was made.
             let lost = lose(
                 &server,
                 Match::op(Op::Create).session(id),

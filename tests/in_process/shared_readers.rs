@@ -1,5 +1,5 @@
-//! Readers of one client that share a read node while one of them is inside, within the bounds of
-//! the hand-off.
+//! Readers of one client that share a read node while one of them holds the lock, within the bounds
+//! of the hand-over.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -13,17 +13,17 @@ fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessReadWriteLo
         .unwrap()
 }
 
-/// Shared without a bound that a test could reach.
+/// Returns a lock whose sharing has no bound that a test could reach.
 fn sharing(client: &Client) -> InterProcessReadWriteLock {
     bounded(client, u32::MAX, LONG)
 }
 
-/// The first reader of a node.
+/// Returns the first reader of a node.
 async fn first(lock: &InterProcessReadWriteLock) -> ReadGuard {
     within("the grant", lock.read_lock().lock()).await.unwrap()
 }
 
-/// Granted at the first poll.
+/// Returns a reader that is granted at the first poll.
 #[track_caller]
 fn at_once(lock: &InterProcessReadWriteLock) -> ReadGuard {
     assert_ready!(task::spawn(lock.read_lock().lock()).poll()).unwrap()
@@ -61,8 +61,8 @@ async fn readers_share_node_without_request() {
     clean(&server, &[&client]).await;
 }
 
-/// A writer of another process waits for those that are inside within the bounds, and for none that
-/// comes later: that one waits for the writer.
+/// A writer of another process waits for readers within the bounds, but for no later reader: that
+/// reader waits for the writer.
 // Shows: shared-read-node
 #[tokio::test]
 async fn later_readers_wait_behind_the_writer() {
@@ -102,7 +102,7 @@ async fn later_readers_wait_behind_the_writer() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// The bounds end the sharing at their time, and not before, whatever other readers do.
+/// The bounds end the sharing in time, not before, whatever other readers do.
 // Shows: shared-read-node
 #[tokio::test]
 async fn no_reader_joins_after_the_time() {
@@ -110,7 +110,7 @@ async fn no_reader_joins_after_the_time() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = bounded(&client, u32::MAX, TIME);
     let one = first(&lock).await;
-    // Time is what is tested: the bound counts from the grant.
+    // Time is under test: the bound counts from the grant.
     tokio::time::sleep(TIME).await;
     let next = first(&lock).await;
     assert_ne!(next.node(), one.node());
@@ -119,7 +119,7 @@ async fn no_reader_joins_after_the_time() {
     clean(&server, &[&client]).await;
 }
 
-/// A writer of the same client closes the node at once, whatever the bounds.
+/// A writer of the same client closes the node at once, regardless of the bounds.
 // Shows: shared-read-node
 #[tokio::test]
 async fn own_writer_closes_the_node() {
@@ -147,8 +147,8 @@ async fn own_writer_closes_the_node() {
     clean(&server, &[&client]).await;
 }
 
-/// Readers that wait behind a writer share one node, and all have the lock when it is its turn:
-/// also before a writer that has come since.
+/// Readers that wait behind a writer share one node, and all have the lock in its turn, even before
+/// a writer that came later.
 // Shows: shared-read-node
 #[tokio::test]
 async fn waiting_readers_share_a_node() {
@@ -224,7 +224,7 @@ async fn waiting_readers_share_a_node() {
     clean(&server, &[&client, &other, &third]).await;
 }
 
-/// The end of one reader's lease is not the end of the others.
+/// The end of one reader's lease does not affect the others.
 // Shows: shared-read-node
 #[tokio::test]
 async fn lease_ends_one_reader() {
@@ -248,7 +248,7 @@ async fn lease_ends_one_reader() {
     clean(&server, &[&client]).await;
 }
 
-/// Where a reader was asked to give the lock up, none joins its node after its release.
+/// After a reader was asked to give up the lock, no reader joins its node after its release.
 // Shows: shared-read-node
 #[tokio::test]
 async fn revocation_request_closes_the_node() {
@@ -267,7 +267,7 @@ async fn revocation_request_closes_the_node() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// All of these readers have lost their node.
+/// Asserts that all of these readers have lost their node.
 async fn all_lost(readers: &[&ReadGuard]) {
     for reader in readers {
         assert_eq!(
@@ -277,7 +277,7 @@ async fn all_lost(readers: &[&ReadGuard]) {
     }
 }
 
-/// A heartbeat tells all readers of a node that it is gone.
+/// A heartbeat reveals to all readers that their node is gone.
 // Shows: shared-read-node
 #[tokio::test]
 async fn heartbeat_notifies_all_readers() {
@@ -321,7 +321,7 @@ async fn transaction_notifies_all_readers() {
     clean(&server, &[&client]).await;
 }
 
-/// A reader that joins between a heartbeat and its answer is notified, too.
+/// A reader that joins between a heartbeat and its answer is notified too.
 // Shows: shared-read-node
 #[tokio::test]
 async fn heartbeat_notifies_joining_reader() {
@@ -345,7 +345,7 @@ async fn heartbeat_notifies_joining_reader() {
     clean(&server, &[&client]).await;
 }
 
-/// The watch for a revocation finds that the node is gone.
+/// The watch for a revocation reveals that the node is gone.
 // Shows: shared-read-node
 #[tokio::test]
 async fn watch_reports_the_end() {
@@ -367,7 +367,7 @@ async fn watch_reports_the_end() {
 async fn session_trouble_closes_the_node() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
-    // An interruption.
+    // The connection is interrupted.
     let one = first(&lock).await;
     let mut state = client.watch_state();
     server.refuse_connections(true);
@@ -384,7 +384,7 @@ async fn session_trouble_closes_the_node() {
     assert_ne!(next.node(), one.node());
     assert!(one.is_held());
     drop((one, next));
-    // The end of the session.
+    // The session ends.
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     let two = within("the grant", lock.read_lock().lock()).await.unwrap();
     server.expire_session(session(&client));
@@ -407,7 +407,7 @@ async fn session_trouble_closes_the_node() {
     assert_ne!(next.node(), one.node());
     drop((one, next, lock));
     clean(&server, &[&client]).await;
-    // The end of the client.
+    // The client ends.
     let lock = sharing(&client);
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     client.close().await.unwrap();

@@ -1,7 +1,7 @@
-//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the
-//! longest that RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
-//! This outage is in real time, since the question whether a server accepts connections (a probe)
-//! is asked by a thread that blocks, which a simulation replaces. The others are in virtual time:
+//! Outages shorter than the lease cost no lock (docs/protocol.md#spare-connection). The outage here
+//! is the longest that RELIABILITY.md promises, 0.45 T, for clients in every phase between two
+//! heartbeats. It runs in real time, because a blocking thread probes whether a server accepts
+//! connections, and a simulation replaces that thread. The others are in virtual time:
 //! `simulation/tests/scenarios/short_outages.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,8 +9,7 @@ use test_support::Steadiness;
 use test_support::prelude::*;
 use test_support::short_outages::{CLIENTS, lost};
 
-/// How often a round is repeated in which the machine stood still for longer than there was to
-/// spare.
+/// How often a round is repeated if the machine stood still for longer than the spare time.
 const ROUNDS: usize = 5;
 
 #[expect(
@@ -33,12 +32,11 @@ async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, 
     }
 }
 
-/// Every connection is refused for a while, and then the server takes its time for each session, as
-/// one does to which many clients return at once. A try closes the connection of another that
-/// waits.
+/// Every connection is refused for a while; then the server is slow to answer each session, as when
+/// many clients return at once. A try closes the connection of another that waits.
 async fn slow_to_return(server: &Server, _: &[i64], end: Instant) {
     server.stop();
-    // How long it takes is what is tested.
+    // The duration is under test.
     tokio::time::sleep_until((end - Duration::from_millis(1_500)).into()).await;
     server.delay_reply(Match::op(Op::Connect).always(), Duration::from_millis(450));
     server.restart().unwrap();
@@ -50,8 +48,8 @@ async fn slow_to_return_at_6_s() {
     costs_no_lock(Duration::from_secs(6), slow_to_return).await;
 }
 
-/// After a server has accepted a spare connection and not let it take the session up, the client
-/// library is left alone for a while; not in the next outage.
+/// After a server has accepted a spare connection without resuming the session, the client library
+/// is left alone for a while, but not in the next outage.
 // Shows: spare-connection
 #[tokio::test]
 async fn spare_pause_ends_with_its_outage() {
@@ -70,7 +68,7 @@ async fn spare_pause_ends_with_its_outage() {
     }
 }
 
-/// Returns how long after the beginning of an outage the first spare connection was made, in two
+/// Returns how long after the start of an outage the first spare connection was made, in two
 /// outages of one client.
 async fn first_spare_connections(session_timeout: Duration) -> (Duration, Duration) {
     let server = Server::builder()
@@ -89,19 +87,20 @@ async fn first_spare_connections(session_timeout: Duration) -> (Duration, Durati
             view.counters().requests(Op::Multi) > beats
         })
         .await;
-        // Half of the time to the next: the renewal is as old as half of that of the first try.
+        // The sleep is half of the time to the next: the renewal is as old as half of that of the
+        // first try.
         tokio::time::sleep(session_timeout / 20).await;
         let connects = server.counters().requests(Op::Connect);
         let replies = server.hold_reply(Match::op(Op::Connect).always());
         let cut = Instant::now();
         server.cut(session(&client), Cut::Reset);
-        // The first is of the client library, which makes the next after T/8.
+        // The client library makes the first, and the next after T/8.
         until(&server, "a spare one", move |view| {
             view.counters().requests(Op::Connect) >= connects + 2
         })
         .await;
         let took = cut.elapsed();
-        // The time of the try, and of the question whether the server accepts connections.
+        // The sleep covers the try, and the probe whether the server accepts connections.
         tokio::time::sleep(session_timeout / 20).await;
         replies.release();
         let mut states = client.watch_state();

@@ -1,5 +1,5 @@
-//! Conversions and revocation in a crowd, with connections that break: what has held, and has to go
-//! on holding.
+//! Conversions and revocation under contention, with connections that break: what held before must
+//! still hold.
 
 use test_support::in_process::read_write::write;
 use test_support::prelude::*;
@@ -26,7 +26,7 @@ async fn revocation_listener_keeps_no_session() {
     }
 }
 
-/// A request that comes while the node is being exchanged, whichever comes first at the server.
+/// A request arrives while the node is being exchanged, before or after it at the server.
 #[tokio::test]
 async fn request_during_conversion_is_seen() {
     let server = start();
@@ -59,8 +59,7 @@ async fn request_during_conversion_is_seen() {
     }
 }
 
-/// A runtime that goes while its task converts takes nothing along: the client has a thread of its
-/// own.
+/// A runtime that ends while its task converts disturbs nothing: the client has its own thread.
 // Shows: conversion-ends
 #[test]
 fn conversion_outlives_its_runtime() {

@@ -1,10 +1,10 @@
-//! Grants by the next number, without a list, where they must not be made: the directory was
-//! removed and made again, the connection was interrupted, another came between.
+//! Grants by the next number, without a list, must not be made if the directory was made anew, the
+//! connection was interrupted, or another contender came between.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
 
-/// A mutex whose next grant is expected to need no list, and the number that it expects.
+/// Returns a mutex whose next grant is expected to need no list, and its expected number.
 async fn hot(server: &Server, client: &Client) -> (Arc<InterProcessMutex>, i32) {
     let mutex = Arc::new(mutex(client));
     for _ in 0..4 {
@@ -25,8 +25,8 @@ fn lists(server: &Server, client: &Client) -> u64 {
         .requests_of(session(client), Op::GetChildren)
 }
 
-/// Removes the directory, makes it again, and has another client hold the lock there, with the
-/// number before `next`.
+/// Replaces the directory, and has another client hold the lock there, with the number before
+/// `next`.
 async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
     server.delete(DIRECTORY).unwrap();
     server.create(DIRECTORY, "").unwrap();
@@ -38,8 +38,8 @@ async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
     held
 }
 
-/// The create is on its way without a list when the directory is replaced by one in which it gets
-/// the very number that it expects, behind a holder.
+/// The create is sent without a list when the directory is replaced by one in which it gets the
+/// very number that it expects, behind a holder.
 // Shows: directory-watch
 #[tokio::test]
 async fn successor_in_other_directory_grants_nothing() {
@@ -65,7 +65,7 @@ async fn successor_in_other_directory_grants_nothing() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// A reader would have a writer before it that it does not know of.
+/// A reader would have an unknown writer before it.
 // Shows: directory-watch
 #[tokio::test]
 async fn reader_in_other_directory_grants_nothing() {
@@ -96,8 +96,7 @@ async fn reader_in_other_directory_grants_nothing() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// A directory that is replaced while the watch is on its way is not the one in which the last node
-/// was.
+/// A directory that is replaced while the watch is being set is not that of the last node.
 // Shows: directory-watch
 #[tokio::test]
 async fn watch_ignores_earlier_directory() {
@@ -114,8 +113,8 @@ async fn watch_ignores_earlier_directory() {
     let gate = server.hold_request(Match::op(Op::GetData).session(id).path(DIRECTORY));
     let third = within("the grant", mutex.lock()).await.unwrap();
     within("the request for the watch", gate.wait_hit()).await;
-    // Another process deletes the node, so the client does not know of it: its own deletion waits
-    // behind the watch.
+    // Another process deletes the node without the client's knowledge: the client's own deletion
+    // waits behind the watch.
     server.delete(&third.node()).unwrap();
     let next = server.node(DIRECTORY).unwrap().next_sequence;
     let held = replace(&server, &other, next).await;
@@ -131,12 +130,12 @@ async fn watch_ignores_earlier_directory() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// The next reader would be granted the lock beside the last.
+/// The next reader would be granted the lock beside the last holder.
 // Shows: directory-watch
 #[tokio::test]
 async fn watch_ignores_readers_of_earlier_directory() {
     let (server, [client, other]) = with_clients(start(), calm).await;
-    // A reader does not share the node of one that is inside.
+    // A reader does not share another reader's node.
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
         .hand_off(1, SOON)
         .build()
@@ -166,7 +165,7 @@ async fn watch_ignores_readers_of_earlier_directory() {
         view.watches_on(DIRECTORY) == [id]
     })
     .await;
-    // An answer that comes after that of the watch.
+    // An answer arrives after that of the watch.
     assert!(
         within("the queue", lock.participants())
             .await
@@ -190,8 +189,8 @@ async fn watch_ignores_readers_of_earlier_directory() {
     third.release().await.unwrap_err();
 }
 
-/// The next grant after an interruption of the connection lists, and sets another watch, whatever
-/// was missed.
+/// The next grant after an interrupted connection lists, and sets another watch, whatever the
+/// client missed.
 // Shows: directory-watch
 #[tokio::test]
 async fn interruption_discards_the_watch() {
@@ -240,7 +239,7 @@ async fn unanswered_create_is_found_by_list() {
     }
 }
 
-/// The data of the directory are no matter of its numbers, but the watch is gone.
+/// The directory's data does not affect its numbers, but the watch is gone.
 // Shows: directory-watch
 #[tokio::test]
 async fn changed_directory_is_watched_again() {
@@ -279,7 +278,7 @@ async fn foreign_child_causes_a_list() {
     assert_eq!(lists(&server, &client), 1);
 }
 
-/// While the deletion of the node is not answered, the next node is behind it.
+/// The next node queues behind the node whose deletion is unanswered.
 // Shows: succession
 #[tokio::test]
 async fn node_behind_pending_deletion_waits() {
@@ -326,8 +325,8 @@ async fn dropped_guards_deletion_needs_no_list() {
         counters.requests(Op::Create) + counters.requests(Op::Delete),
         200
     );
-    // A call that overtakes the deletion lists, and once more if its list came before the deletion
-    // too; so do three calls after it.
+    // A call that overtakes the deletion lists, and lists again if its list came before the
+    // deletion too; so do three later calls.
     let (mut nodes, mut overtaking) = (0, 0);
     for entry in server.log() {
         match entry.op {

@@ -1,8 +1,8 @@
-//! Grants that were lost before their caller looked.
+//! Grants that were lost before the caller took them.
 
 use test_support::prelude::*;
 
-/// A single budget covers the whole call, also where a grant was lost before the caller looked.
+/// One budget covers the whole call, even if a grant was lost before the caller took it.
 // Shows: attempt-outlives-caller, deadline
 #[tokio::test]
 async fn untaken_lost_grant_keeps_deadline() {
@@ -33,7 +33,7 @@ async fn untaken_lost_grant_keeps_deadline() {
     );
 }
 
-/// A lost lock that `acquire` does not hand out is not handed out by `try_lock` either.
+/// Neither `acquire` nor `try_lock` returns a lost lock.
 // Shows: attempt-outlives-caller
 #[tokio::test]
 async fn try_hands_out_no_lost_lock() {

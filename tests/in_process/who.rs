@@ -1,5 +1,5 @@
-//! Holders and waiters of a lock, and how a lock is broken, when replies are lost, nodes come and
-//! go and permissions are missing. The normal behaviour is in the suite.
+//! Holders and waiters of a lock, and breaking a lock, when replies are lost, nodes come and go and
+//! permissions are missing. The suite covers the normal behaviour.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -73,7 +73,7 @@ async fn look_costs_list_and_reads() {
     assert_clean(&server, "looks").await;
 }
 
-/// The reads are sent in parts, so that no more are unanswered at a time.
+/// The reads are sent in parts, which limits the unanswered ones.
 // Shows: identity
 #[tokio::test]
 async fn long_queue_is_read_in_parts() {
@@ -144,7 +144,7 @@ async fn departing_contender_is_left_out() {
     );
 }
 
-/// The reads are repeated with the list's answer, and in the next session too.
+/// The reads are repeated with the list's answer, even in the next session.
 #[tokio::test]
 async fn look_outlasts_lost_replies_and_session() {
     let (server, [client, other]) = with_clients(start(), connect).await;
@@ -233,7 +233,7 @@ async fn unanswered_deletion_is_repeated() {
     }
 }
 
-/// Names without an id come back in a directory that is made anew.
+/// Names without an id recur in a directory that is made anew.
 // Shows: break-lock
 #[tokio::test]
 async fn repeated_deletion_spares_recreated_node() {
@@ -271,7 +271,7 @@ async fn break_succeeds_despite_a_write() {
     gate.release();
     assert!(within("the answer", breaks).await.unwrap());
     assert_eq!(queue(&server), [""; 0]);
-    // Written to again and again, it is left.
+    // A node that is written to again and again is left.
     let guard = (hold(&other).await, guard).0;
     let (node, holder) = (guard.node().to_string(), first(&lock).await);
     let always = server.fail(
@@ -340,7 +340,7 @@ async fn break_hits_the_current_holder() {
     guard.release().await.unwrap();
     let second = assert_ready!(second.poll()).unwrap();
     assert_eq!(&second.node(), holder.node());
-    // The counter of its token is not in the node.
+    // The node does not have the counter of its token.
     assert!(second.fencing_token() > holder.token().unwrap());
     assert!(mutex(&operator).break_lock(&holder).await.unwrap());
     assert_eq!(

@@ -12,7 +12,7 @@ fn stock(client: &Client) -> InterProcessMutex {
 #[tokio::test]
 async fn every_lock_runs_work() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;
-    /// Runs the work in a task, so that it shows that the future is `Send`.
+    /// Runs the work in a task, which requires the future to be `Send`.
     macro_rules! run {
         ($lock:expr) => {{
             let lock = $lock;
@@ -73,7 +73,7 @@ async fn work_waits_for_the_lock() {
     drop(held);
 }
 
-/// Another client is granted the lock after a drop of the call, and finds the work dropped.
+/// Another client is granted the lock after a drop of the call, after the work was dropped.
 #[tokio::test]
 async fn dropped_call_drops_work_before_release() {
     let (server, [client, other]) = with_clients(start_empty(), connect).await;
@@ -135,7 +135,7 @@ async fn keys_are_escaped_and_differ() {
     InterProcessMutex::keyed(&client, "no/slash", "a").unwrap_err();
 }
 
-/// A look comes behind the release in the same session, so it needs no `flush` before it.
+/// A query after the release in the same session needs no `flush` before it.
 #[tokio::test]
 async fn look_after_drop_sees_free_lock() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;

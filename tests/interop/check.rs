@@ -1,8 +1,8 @@
-//! Judges a journal: who held the lock when, and what became of the counter.
+//! Judges a journal: who held the lock when, and the final value of the counter.
 //!
 //! | record | written |
 //! |---|---|
-//! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node, and after a dot which of its holders it is, if that is not the first |
+//! | `enter W x\|r TOKEN SESSION` | after an exclusive or a shared grant; the token is the czxid of the lock node, and after a dot the number of its holder, if not the first |
 //! | `asks W` | before permits of a semaphore are asked for |
 //! | `enter W N TOKEN SESSION` | after a grant of `N` permits; `N@S,S` when they have slots; Curator's have no token that compares with ours: `-` |
 //! | `may N` | by the parent, before the limit of a semaphore is set to `N` |
@@ -11,44 +11,44 @@
 //! | `intent W N`, `commit W N` | before and after the counter is written, only by exclusive holders |
 //! | `down W` | before a write lock is turned into a read lock |
 //! | `leave W` | before the release, once the worker has made sure that it held the lock all the time |
-//! | `lost W` | instead, when it did not; of a victim by the parent too, see below |
+//! | `lost W` | instead of `leave`, if it did not; for a victim also by the parent, see below |
 //! | `dead P` | by the parent, when process `P` was killed and has ended |
-//! | `trouble W ..`, `stays W ..`, `set P N`, `sees P N` | for people, and for the parent |
+//! | `trouble W ..`, `stays W ..`, `set P N`, `sees P N` | for readers and for the parent |
 //!
 //! A worker `W` is `<process>.<thread>`, a process `<side>-<number>`.
 //!
-//! A session may expire although no process was killed, where the machine lets none run for long
-//! enough: a hold that its own worker calls lost proves nothing, neither for nor against the lock,
-//! and is left out. A kill is no such excuse: until the victim is dead its hold counts. Of who was
-//! killed with the lock the parent asks the servers whether the session was still there when it was
-//! dead, and calls the hold lost if it was not.
+//! A session may expire although no process was killed, if the machine lets none run for long
+//! enough. A hold that its own worker reports as lost proves nothing for or against the lock, and
+//! is left out. A kill is no such excuse: until the victim is dead its hold counts. If a process
+//! was killed while it held the lock, the parent asks the servers whether its session outlived it,
+//! and reports the hold as lost if not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::records;
 use super::permits::{LimitHistory, Permits};
 
-/// How many violations are worth reading.
+/// How many violations are shown.
 const SHOWN: usize = 20;
 
 /// The findings of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Whole holds and those that a kill cut short, by side; lost ones are not counted.
+    /// Complete holds and those that a kill cut short, by side; lost holds are not counted.
     pub(crate) grants: BTreeMap<String, usize>,
-    /// The shared grants among them.
+    /// The shared ones among the grants.
     pub(crate) shared: BTreeMap<String, usize>,
-    /// How often a shared hold found another one beside it.
+    /// How often a shared hold found another shared hold beside it.
     pub(crate) together: usize,
     /// How many write locks were turned into read locks.
     pub(crate) downgraded: usize,
-    /// Killed processes by side, and how many holds were cut short by it.
+    /// Killed processes by side, and the number of holds that a kill cut short.
     pub(crate) dead: BTreeMap<String, usize>,
     pub(crate) cut: BTreeMap<String, usize>,
-    /// Increments that were acknowledged, and those of victims that turned out to have been made.
+    /// Acknowledged increments, and those of victims that turned out to have been made.
     pub(crate) committed: u64,
     pub(crate) adopted: u64,
-    /// Holds that their workers called lost.
+    /// Holds that their workers reported as lost.
     pub(crate) lost: usize,
     pub(crate) trouble: Vec<String>,
     pub(crate) violations: Vec<String>,
@@ -83,9 +83,9 @@ impl Findings {
 struct Hold {
     exclusive: bool,
     read: Option<u64>,
-    /// The value that the holder may have written without a record of it.
+    /// The value that the holder may have written without a record.
     pending: Option<u64>,
-    /// Whether a later record says that the lock was lost.
+    /// Whether a later record reports the lock as lost.
     doubtful: bool,
     /// The permits of a semaphore's hold.
     permits: Option<Permits>,
@@ -94,7 +94,7 @@ struct Hold {
 /// The values that the counter may have.
 #[derive(Debug)]
 enum Counter {
-    /// One of the values that killed workers may have written.
+    /// One of several values, which killed workers may have written.
     OneOf(BTreeSet<u64>),
     /// A lost hold may have written anything.
     Unknown,
@@ -109,7 +109,7 @@ struct Checker {
     highest: Token,
     /// The limits of a semaphore.
     limits: LimitHistory,
-    /// Where every hold that was lost begins.
+    /// Where each hold that was lost begins.
     doubtful: BTreeSet<usize>,
     findings: Findings,
 }
@@ -148,7 +148,7 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
     checker.findings
 }
 
-/// Returns where the holds begin that end with `lost`.
+/// Returns where the holds that end with `lost` begin.
 fn lost_holds(records: &[Vec<&str>]) -> BTreeSet<usize> {
     let mut entered = BTreeMap::new();
     let mut lost = BTreeSet::new();
@@ -162,7 +162,7 @@ fn lost_holds(records: &[Vec<&str>]) -> BTreeSet<usize> {
     lost
 }
 
-/// The holds that a process has not ended, and their sessions.
+/// Returns the holds that a process has not ended, and their sessions.
 pub(crate) fn unfinished(journal: &str, process: &str) -> BTreeMap<String, String> {
     let mut holds = BTreeMap::new();
     for record in records(journal) {
@@ -180,7 +180,7 @@ pub(crate) fn unfinished(journal: &str, process: &str) -> BTreeMap<String, Strin
 /// The two numbers of a token.
 type Token = (i64, u64);
 
-/// A token; `None` inside for those who have none.
+/// Parses a token; the inner `None` is a holder without a token.
 fn number(token: &str) -> Option<Option<Token>> {
     if token == "-" {
         return Some(None);
@@ -204,7 +204,7 @@ impl Checker {
             .push(format!("record {at}: {what}"));
     }
 
-    /// `None` for what is no record, or not in its place.
+    /// Returns `None` for a line that is not a record, or is out of place.
     fn record(&mut self, at: usize, record: &[&str]) -> Option<()> {
         match *record {
             ["enter", worker, mode @ ("x" | "r"), token, _] => {
@@ -303,7 +303,8 @@ impl Checker {
                     usize::from(self.holds.values().any(|hold| !hold.exclusive));
             }
             // A contender that is ahead in the queue keeps all others out, or is granted the lock
-            // beside them: so one that comes after an exclusive hold was behind it.
+            // beside them. Therefore a contender that is granted after an exclusive hold was behind
+            // it.
             if let Some(token) = token {
                 self.later(at, worker, token, token <= self.highest);
                 if exclusive {
@@ -339,7 +340,7 @@ impl Checker {
         self.alone(at, worker);
     }
 
-    /// Looks whom `worker` shares the lock with.
+    /// Checks with whom `worker` shares the lock.
     fn alone(&mut self, at: usize, worker: &str) {
         let Some(me) = self.holds.get(worker).filter(|hold| !hold.doubtful) else {
             return;
@@ -369,7 +370,7 @@ impl Checker {
         }
     }
 
-    /// Another holder has seen this value, or relies on having seen it.
+    /// Another holder has seen this value, or relies on it.
     fn value(&mut self, at: usize, who: &str, value: u64) {
         if self.holds.values().any(|hold| hold.doubtful) {
             self.counter = Counter::Unknown;
@@ -397,7 +398,7 @@ impl Checker {
         self.counter = Counter::OneOf(BTreeSet::from([value]));
     }
 
-    /// No thread of this process does anything any more.
+    /// No thread of this process acts any more.
     fn dead(&mut self, victim: &str) {
         *self.findings.dead.entry(side(victim)).or_default() += 1;
         let (gone, left) = std::mem::take(&mut self.holds)
@@ -414,7 +415,7 @@ impl Checker {
     }
 }
 
-/// The checker itself can say no: each of these journals has one fault.
+/// Shows that the checker detects violations: each of these journals has one fault.
 pub(crate) mod trials {
     use super::{Findings, check, unfinished};
 
@@ -435,7 +436,7 @@ pub(crate) mod trials {
 
     pub(crate) fn refuses(records: &str, counter: u64, why: &str) -> Result<(), String> {
         match &judged(records, counter).violations[..] {
-            // Violations that follow from the first may come after it.
+            // Further violations may follow from the first.
             [first, ..] if first.contains(why) => Ok(()),
             found => Err(format!("expected `{why}` of\n{records}\nand got {found:?}")),
         }
@@ -451,8 +452,8 @@ pub(crate) mod trials {
             (findings.total(), findings.shared.len(), findings.together),
             (4, 2, 1)
         );
-        // Killed before the write, or between the write and its acknowledgement: the next one sees
-        // which.
+        // The worker was killed before the write, or between the write and its acknowledgement: the
+        // next holder shows which.
         let cut = "enter c-1.0 x 6; read c-1.0 1; intent c-1.0 2; dead c-1; enter b-1.0 x 7";
         accepts(
             &format!("{one}; {cut}; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0"),
@@ -463,9 +464,9 @@ pub(crate) mod trials {
             3,
         )?;
         assert_eq!((findings.committed, findings.adopted), (2, 1));
-        // The journal is the same, and no holder comes after.
+        // The journal is the same, without a later holder.
         accepts("enter c-1.0 x 6; read c-1.0 0; intent c-1.0 1; dead c-1", 1)?;
-        // A record that a kill cut short.
+        // A kill cut the record short.
         accepts("enter c-1.0 x 6; dead c-1; enter b-1.0 x 7; leave b-1.0", 0)?;
         let torn =
             "\nenter c-1.0 x 6 0x1 .\nread c-1.\ndead c-1 .\nenter b-1.0 x 7 0x2 .\nleave b-1.0 .";
@@ -481,7 +482,7 @@ pub(crate) mod trials {
             1
         );
         assert_eq!(unfinished(torn, "b-1").len(), 0);
-        // A session that was over by itself, also before its process was killed.
+        // The session had ended by itself, even before its process was killed.
         accepts(
             "enter c-1.0 x 6; enter b-1.0 x 7; lost c-1.0; dead c-1; leave b-1.0",
             0,
@@ -515,7 +516,7 @@ pub(crate) mod trials {
             0,
             overlap,
         )?;
-        // The record is before the death of the worker, or after that of another.
+        // The record comes before the worker's death, or after another's.
         refuses(
             "enter a-1.0 x 5; enter b-1.0 x 6; dead a-1; leave b-1.0",
             0,

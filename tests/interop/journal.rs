@@ -40,8 +40,8 @@ impl Journal {
         })
     }
 
-    /// Appends a record, which begins a new line and ends with a full stop. So a record that a kill
-    /// has cut short is recognized, and damages no other.
+    /// Appends a record, which begins a new line and ends with a full stop, so that a record that a
+    /// kill has cut short is recognized and damages no other.
     pub(crate) fn append(&self, record: &str) -> io::Result<()> {
         (&self.file).write_all(format!("\n{record} .").as_bytes())
     }

@@ -1,4 +1,5 @@
-//! Our locks and those of other languages (Curator's, kazoo's) on one path of a real ZooKeeper.
+//! This crate's locks and those of other languages (Curator's, kazoo's) on one path of a real
+//! ZooKeeper.
 //!
 //! ```text
 //! cargo test --test interop                    all of it, some minutes
@@ -6,8 +7,8 @@
 //! cargo test --test interop kazoo::pairings    two thousand grants and forty kills each
 //! ```
 //!
-//! A pairing has worker processes of both sides contend, kills some of them, and [`check`]s the
-//! journal that all of them write.
+//! A pairing lets worker processes of both sides contend, kills some of them, and [`check`]s their
+//! common journal.
 
 pub(crate) mod check;
 mod curator;
@@ -29,11 +30,11 @@ use zookeeper_recipes::{AcquireError, Client, ErrorKind};
 
 use self::pairing::{Extent, Side};
 
-/// How long workers may be at it. A run that takes longer fails, which ends its workers.
+/// How long workers may run. A longer run fails, which ends its workers.
 pub(crate) const WORK_LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a trial may take: its work, the last wait in it, the end of its workers and that of
-/// their sessions. A trial that the suite gives up is left behind, and its workers with it.
+/// How long a trial may take, including its work, its last wait, and the end of its workers and of
+/// their sessions. A trial that the suite gives up stays behind with its workers.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(600 + 3 * 60);
 const _: () = assert!(TIME_LIMIT.as_secs() >= WORK_LIMIT.as_secs() + 3 * SOON.as_secs());
 
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Runs what is asynchronous in a test that is not.
+/// Runs an asynchronous trial in a synchronous test.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -60,14 +61,14 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
         .block_on(work)
 }
 
-/// A client of ours; only killed workers need short sessions.
+/// Connects a client of this crate; only killed workers need short sessions.
 pub(crate) async fn connect(servers: &ZooKeeper) -> Result<Client, Failure> {
     let builder = Client::builder().session_timeout(Duration::from_secs(30));
     Ok(builder.connect(&servers.connect_string()).await?)
 }
 
-/// Asserts that an acquire fails with an error that names the other's node, and that it leaves no
-/// node, which another recipe would have to refuse.
+/// Asserts that an acquire fails with an error that names the other recipe's node, and leaves no
+/// node, which the other recipe would have to refuse.
 pub(crate) async fn refused<T>(
     client: &Client,
     answer: impl Future<Output = Result<T, AcquireError>>,
@@ -85,7 +86,7 @@ pub(crate) async fn refused<T>(
     }
 }
 
-/// Our side of a pairing.
+/// Returns this crate's side of a pairing.
 pub(crate) fn rust(recipe: &'static str, crews: &'static [&'static str]) -> Side {
     let points = worker::points(recipe);
     Side {
@@ -97,7 +98,7 @@ pub(crate) fn rust(recipe: &'static str, crews: &'static [&'static str]) -> Side
     }
 }
 
-/// Adds the trials which show that the pairings can fail.
+/// Adds the trials that show that the pairings can fail.
 pub(crate) fn add_controls(suite: &mut Suite) {
     use check::trials;
     suite.add(
@@ -136,7 +137,7 @@ pub(crate) fn add_controls(suite: &mut Suite) {
     );
 }
 
-/// The same of semaphores.
+/// Adds the controls for semaphores.
 fn add_controls_of_permits(suite: &mut Suite) {
     use permits::trials;
     suite.add(
@@ -180,7 +181,7 @@ fn failing_worker_ends_the_run() -> Outcome {
     }
 }
 
-/// The check sees the same workers without the lock.
+/// The check detects violations by the same workers without the lock.
 fn workers_without_a_lock_are_seen() -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

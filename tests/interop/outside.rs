@@ -1,4 +1,4 @@
-//! The state of the servers, as a client that takes no part sees it.
+//! The state of the servers, as a client without a lock sees it.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use zookeeper_client as zk;
 
 use super::{Failure, Outcome};
 
-/// The nodes below a path; none when the path is not there.
+/// Returns the nodes below a path; none if the path does not exist.
 pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet<String>, Failure> {
     let outside = zk::Client::connect(&servers.connect_string()).await?;
     match outside.list_children(path).await {
@@ -17,7 +17,7 @@ pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet
     }
 }
 
-/// The nodes of those who hold a lock or wait for it; a semaphore has them in two directories.
+/// Returns the nodes of holders and waiters; a semaphore has them in two directories.
 pub(crate) async fn contenders(
     servers: &ZooKeeper,
     path: &str,
@@ -29,7 +29,7 @@ pub(crate) async fn contenders(
                 let inside = children(servers, &format!("{path}/{child}")).await?;
                 found.extend(inside.into_iter().map(|node| format!("{child}/{node}")));
             }
-            // A semaphore's limit.
+            // The node is a semaphore's limit.
             "permits" => {}
             _ => drop(found.insert(child)),
         }
@@ -37,8 +37,8 @@ pub(crate) async fn contenders(
     Ok(found)
 }
 
-/// Waits until a session watches that node and no other of the lock: then its contender has seen
-/// who is ahead, and waits.
+/// Waits until a session watches that node and no other of the lock: then its contender knows its
+/// predecessor, and waits.
 pub(crate) fn watches_only(servers: &ZooKeeper, session: &str, path: &str, node: &str) -> Outcome {
     poll_until(
         &format!("{session} to watch {node}"),

@@ -142,12 +142,12 @@ pub(crate) mod trials {
             "limit 2; asks a-1.0; asks b-1.0; enter b-1.0 1 6; enter a-1.0 1@0 5; leave b-1.0";
         let findings = accepts(&format!("{two}; leave a-1.0"), 0)?;
         assert_eq!((findings.total(), findings.together), (2, 1));
-        // The journal has as many permits at once as the limit, with slots that others have left.
+        // At most as many permits as the limit are held, with slots that others have left.
         accepts(
             &format!("{two}; leave a-1.0; asks a-1.1; enter a-1.1 2@1,0 7; leave a-1.1"),
             0,
         )?;
-        // A kill, and a hold that was lost before.
+        // The journal has a kill, and a hold that was lost before.
         accepts(
             &format!("{two}; dead a-1; asks b-1.0; enter b-1.0 2 7; leave b-1.0"),
             0,
@@ -156,8 +156,8 @@ pub(crate) mod trials {
             &format!("{two}; asks b-1.0; enter b-1.0 2 7; lost a-1.0; leave b-1.0"),
             0,
         )?;
-        // A limit that rises may be in force before it is known to be, one that falls until all
-        // know it, and for those who had asked before.
+        // A rising limit may be in force before it is known to be; a falling one still counts until
+        // all know it, and for earlier requests.
         accepts(
             &format!(
                 "{two}; asks b-1.0; may 3; enter b-1.0 2 7; limit 3; leave a-1.0; leave b-1.0"

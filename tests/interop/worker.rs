@@ -129,7 +129,7 @@ fn run(task: &Task) -> Result<(), Failure> {
         let client = loop {
             match builder.clone().connect(&task.servers).await {
                 Ok(client) => break client,
-                // A machine on which everything starts at once.
+                // Everything starts at once on this machine.
                 Err(e) if e.is_retryable() => {
                     journal.append(&format!("trouble {} {e:?}", task.name).replace('\n', " "))?;
                 }
@@ -160,7 +160,7 @@ fn run(task: &Task) -> Result<(), Failure> {
             };
             threads.spawn(thread.run());
         }
-        // The first that fails ends the process, whatever the others do: the parent watches
+        // The first failure ends the process, whatever the other threads do: the parent watches
         // processes.
         while let Some(ended) = threads.join_next().await {
             ended??;
@@ -198,7 +198,7 @@ impl Orders {
             }
             heard.enough.store(true, Ordering::Relaxed);
             if heard.stays.load(Ordering::Relaxed) {
-                // The parent that would kill us is gone.
+                // The parent that would kill this process is gone.
                 process::exit(2);
             }
         });
@@ -256,7 +256,7 @@ async fn set_limits(
 #[derive(Debug)]
 enum Lock {
     Permits(InterProcessSemaphore, u32),
-    /// The only permit there is.
+    /// The only permit.
     Permit(InterProcessSemaphore),
     Mutex(InterProcessMutex),
     Fair(InterProcessFairLock),
@@ -264,11 +264,11 @@ enum Lock {
     Write(InterProcessWriteLock),
     /// The writer and the reader take turns, with downgrades from one to the other.
     Both(InterProcessReadLock, InterProcessWriteLock),
-    /// A multi-lock of the path and of one behind it.
+    /// A multi-lock of the path and of a second path behind it.
     Multi(InterProcessMultiLock),
     /// No lock, for a run that must fail.
     None,
-    /// The same: who has it fails.
+    /// No lock, and its holder fails.
     Fails,
 }
 
@@ -397,7 +397,7 @@ impl Held {
                 guard.fencing_token().zxid(),
                 guard.fencing_token().counter(),
             ),
-            // The guard is that of the path itself.
+            // The guard of the path itself.
             Self::Multi(guard) => guard
                 .fencing_tokens()
                 .last()
@@ -468,7 +468,7 @@ impl Thread {
                 Ok(None) => {}
                 // The servers had no time to answer.
                 Err(error) if impatient && error.kind() == Some(ErrorKind::Connection) => {}
-                // A session that has ended, for example: the next one begins with the next round.
+                // For example, the session has ended: the next one begins with the next round.
                 Err(e) => self.note("trouble", &format!("{e:?}").replace('\n', " "))?,
             }
             if self.rests {
@@ -532,7 +532,7 @@ impl Thread {
     async fn work(&self, held: &Held) -> Result<(), Failure> {
         if matches!(held, Held::Permits(_)) {
             self.may_stay(held, "entered").await?;
-            // Long enough for others to come in beside it, also where requests take longer than
+            // The hold is long enough for other readers to join, even if requests take longer than
             // usual.
             tokio::time::sleep(Duration::from_millis(30)).await;
             return self.may_stay(held, "used").await;
@@ -566,8 +566,8 @@ impl Thread {
         self.may_stay(held, "committed").await
     }
 
-    /// A holder that stays does no more work, but still says when its lock is lost: on a busy
-    /// machine that may be before it is killed, and its session may have other nodes for longer.
+    /// A holder that stays does no more work, but still reports the loss of its lock. On a busy
+    /// machine the loss may come before the kill, and the session may have other nodes for longer.
     async fn may_stay(&self, held: &Held, point: &str) -> Result<(), Failure> {
         if self.orders.stay_at(point) {
             self.orders.stays.store(true, Ordering::Relaxed);
@@ -580,7 +580,7 @@ impl Thread {
     }
 }
 
-/// The work that a holder does: long enough for any other that thinks that the lock is free.
+/// Simulates the work of a holder: long enough for any other that thinks that the lock is free.
 async fn let_others_run() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

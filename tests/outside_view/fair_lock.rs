@@ -89,7 +89,7 @@ async fn no_own_watches(observer: Observer) {
     contenders.finish().await;
 }
 
-/// The contenders of the second client leave, which changes nothing for those of the first.
+/// The contenders of the second client leave without an effect on those of the first.
 async fn departed_waiter(observer: Observer, departure: Departure) {
     let mut contenders = queue(observer, (departure == Departure::Expired).then_some(4)).await;
     contenders.depart(4, departure).await;

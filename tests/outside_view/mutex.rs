@@ -1,4 +1,4 @@
-//! The mutex: each client has a node, which its successor watches and no other client.
+//! The mutex: each client has a node, which only its successor watches.
 
 use test_support::Suite;
 
@@ -21,7 +21,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     }
 }
 
-/// A holder and its waiters, which are granted the lock one after the other.
+/// A holder and its waiters, which are granted the lock one by one.
 async fn successors(observer: Observer) {
     let count = 6;
     let mut contenders = Contenders::new(observer, &[Recipe::Mutex; 6], Clients::Each).await;

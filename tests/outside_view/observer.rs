@@ -11,7 +11,7 @@ use zookeeper_client as zk;
 /// A node of the queue, as every client can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueNode {
-    /// The part of its name between the id and the number: `lock-`, `__READ__`, `__WRIT__`.
+    /// The part of the node's name between the id and the number: `lock-`, `__READ__`, `__WRIT__`.
     pub(crate) kind: String,
     /// The session that has created the node.
     pub(crate) owner: i64,
@@ -110,7 +110,7 @@ impl Observer {
         }
     }
 
-    /// Waits until the state is exactly `wanted`, and reads it again, to show that it stays so.
+    /// Waits until the state is exactly `wanted`, and reads it again to show that it stays.
     pub(crate) async fn assert_state(&self, what: &str, wanted: QueueState) {
         let (observer, handle, what) = (self.clone(), Handle::current(), what.to_owned());
         let looked = tokio::task::spawn_blocking(move || {

@@ -152,7 +152,7 @@ async fn readers_behind_departed_writer(observer: Observer) {
 }
 
 /// A writer that holds the lock becomes a reader: it keeps its place in the queue, with one node at
-/// each moment, and the contenders behind it watch whom they would watch behind a reader.
+/// each moment, and the contenders behind it watch the nodes that they would watch behind a reader.
 async fn downgrade(observer: Observer) {
     let servers = observer.servers.connect_string();
     let clients = [

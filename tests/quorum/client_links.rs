@@ -1,4 +1,4 @@
-//! Links between a client and the members break, and the members work.
+//! The links between a client and the members break, while the members work.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
     })
 }
 
-/// Of three links the one in use falls silent, and new connections by it are refused: the client
+/// Of three links the one in use falls silent, and new connections over it are refused: the client
 /// connects to another member.
 pub(crate) fn dead_member_of_three(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
@@ -112,9 +112,8 @@ pub(crate) fn dead_member_of_three(title: &str) -> Outcome {
     })
 }
 
-/// Of three links the one in use falls silent, and new connections by it are silent too: the client
-/// connects to another member in time, unless it tries this member too often first, which is
-/// random.
+/// Of three links the one in use falls silent, and new connections over it are silent too: the
+/// client connects to another member in time, unless it happens to try this member too often first.
 pub(crate) fn silent_member_of_three(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
@@ -130,7 +129,7 @@ pub(crate) fn silent_member_of_three(title: &str) -> Outcome {
     })
 }
 
-/// No member can be reached for 3.2 s, at a session timeout of 6 s: the client is back in time,
+/// No member can be reached for 3.2 s, with a session timeout of 6 s: the client is back in time,
 /// with one address as with three.
 pub(crate) fn outage(title: &str) -> Outcome {
     const LONGER: Duration = Duration::from_secs(6);
@@ -139,7 +138,7 @@ pub(crate) fn outage(title: &str) -> Outcome {
     run(async {
         let one = Holder::with_one_member(servers, 2, LONGER).await?;
         let three = Holder::with_all_members(servers, 2, LONGER).await?;
-        // There are four tenths of a second to spare.
+        // Four tenths of a second are to spare.
         tokio::try_join!(away(title, servers, one), away(title, servers, three))?;
         Ok(())
     })
@@ -148,7 +147,7 @@ pub(crate) fn outage(title: &str) -> Outcome {
 async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
     const AWAY: Duration = Duration::from_millis(3_200);
     let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
-    // The lease lasts 4 s from the last write, and between two heartbeats that may be a second old.
+    // The lease lasts 4 s from the last write, which may be a second old between two heartbeats.
     holder.prove_now().await?;
     let cut = Instant::now();
     for link in holder.links() {
@@ -156,7 +155,7 @@ async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
         link.cut(Cut::Reset);
     }
     let back = async {
-        // Time passes, because the outage has a duration.
+        // The sleep is the duration of the outage.
         stay_until(cut + AWAY).await;
         for link in holder.links() {
             link.accept()?;

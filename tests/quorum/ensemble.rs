@@ -12,7 +12,7 @@ pub(crate) const TICK: Duration = Duration::from_secs(2);
 /// The tick of the [impatient](Ensemble::impatient) members.
 pub(crate) const SHORT_TICK: Duration = Duration::from_millis(500);
 
-/// The links by the member that connects and the member that accepts, as followers connect to the
+/// The links by the member that connects and the member that accepts; followers connect to the
 /// leader.
 type Links = Arc<Mutex<HashMap<(usize, usize), Arc<Proxy>>>>;
 
@@ -34,7 +34,7 @@ impl Ensemble {
     }
 
     /// Returns members whose links to each other go through proxies. The members tolerate silence
-    /// for 20 s instead of 10 s, which is longer than a session needs to expire.
+    /// for 20 s instead of 10 s, longer than a session takes to expire.
     pub(crate) fn linked() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || {
@@ -140,9 +140,9 @@ impl Ensemble {
     /// Makes the followers leave their leader at once, while the leader observes mere silence, and
     /// waits until they have elected another.
     pub(crate) fn abandon_leader(&self, roles: Roles) -> Result<(), ServerError> {
-        // The leader is paused during the election. Otherwise it would take part, and convince each
-        // follower, before the other has noticed, that it still leads and the other follows, so the
-        // followers would return to it in turns.
+        // The leader is paused during the election. Otherwise it would take part. Before the
+        // followers have noticed each other, it would convince each that it still leads and that
+        // the other follows, so they would return to it in turns.
         self.servers.pause(roles.leader)?;
         for follower in roles.followers {
             let link = self.link(follower, roles.leader);

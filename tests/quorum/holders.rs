@@ -20,7 +20,7 @@ pub(crate) type Outcome = Result<(), Failure>;
 /// The delay of the servers and of this process that is allowed beyond the protocol's times.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// Runs a scenario. The scenario may block its thread, because tasks and sessions have others.
+/// Runs a scenario. The scenario may block its thread, because tasks and sessions run on others.
 pub(crate) fn run(scenario: impl Future<Output = Outcome>) -> Outcome {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -48,12 +48,12 @@ pub(crate) async fn until(
     .await
 }
 
-/// Waits until the moment, before which nothing must happen.
+/// Waits until this moment, before which nothing must happen.
 pub(crate) async fn stay_until(moment: Instant) {
     tokio::time::sleep_until(moment.into()).await;
 }
 
-/// The lock of a holder. Its waiter waits for the same lock, or for the write lock.
+/// The lock of a holder. The waiter waits for the same lock, or for the write lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Mutex,
@@ -140,8 +140,8 @@ impl Holder {
         Self::named(servers, &all, member, timeout).await
     }
 
-    /// Connects holders until one is connected to `first`. The client may take a busy server for a
-    /// silent one, and connect to the next.
+    /// Connects holders until one is connected to `first`. The client may mistake a busy server for
+    /// a silent one, and connect to the next.
     async fn named(
         servers: &ZooKeeper,
         members: &[usize],
@@ -342,7 +342,7 @@ impl Waiter {
         let client = Client::connect(&addresses.join(",")).await?;
         let (kind, path) = (holder.kind.waiter(), holder.guard.path().to_owned());
         let lock = kind.lock(&client, &path)?;
-        // Reads the clock when it is asked first.
+        // The first poll reads the clock.
         let lost = holder.guard.lost();
         let waiting = tokio::spawn(async move {
             let guard = lock.lock().await?;
@@ -397,7 +397,7 @@ pub(crate) async fn notified_before_next_grant(
     }
     let (granted, Next { at, is_lost }) = waiter.granted().await?;
     assert!(is_lost, "{title}: held at the next grant");
-    // The task that is notified has to run for that, on a machine that may stand still.
+    // The notified task has to run, on a machine that may stand still.
     if last >= at {
         return Err(format!("{title}: notified {:?} after the next grant", last - at).into());
     }
@@ -522,7 +522,7 @@ pub(crate) async fn keeps_lock(
     }
     holder.still_holds(title).await?;
     match doubt {
-        // The doubt may be too short to be seen.
+        // The doubt may be too short to be observed.
         None => println!("{title}: the lock was kept without a doubt"),
         Some((from, to)) => println!(
             "{title}: in doubt from {} to {} ms after the cut, and the lock was kept",

@@ -1,4 +1,4 @@
-//! Leaders die, or stop for a while.
+//! Leaders die, or stand still for a while.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::holders::{
     notified_before_next_grant, run, stay_until, until,
 };
 
-/// Half of the library's default session timeout: a lock that survives with this survives with the
+/// Half of the library's default session timeout: a lock that survives with half survives with the
 /// default.
 const HALF_T: Duration = Duration::from_secs(15);
 
@@ -30,8 +30,7 @@ async fn writes_again(title: &str, holder: &Holder, since: Instant) {
     within("the holder to write again", writes).await;
 }
 
-/// The leader's process is killed: a holder that was connected to it and one that was not keep the
-/// lock.
+/// The leader's process is killed: holders keep the lock, whether they were connected to it or not.
 pub(crate) fn killed(title: &str) -> Outcome {
     let ensemble = Ensemble::impatient()?;
     let (_turn, roles) = ensemble.turn()?;
@@ -70,7 +69,7 @@ pub(crate) fn killed(title: &str) -> Outcome {
 
 /// All members are killed, and start again when the client has given up its session. The servers
 /// still have the session: the client closes it at once, so its node does not block others until
-/// the servers would expire it.
+/// the session would expire.
 pub(crate) fn all_killed(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(20);
     let ensemble = Ensemble::exclusive()?;
@@ -106,8 +105,9 @@ pub(crate) fn all_killed(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still. By the servers' defaults the other members tolerate that for
-/// ten seconds. With the library's default no lock is lost, connected to the leader or not.
+/// The leader's process stands still. By default the other members tolerate that for ten seconds.
+/// With the library's default session timeout no lock is lost, whether its client is connected to
+/// the leader or not.
 pub(crate) fn hangs(title: &str) -> Outcome {
     const DEFAULT_T: Duration = Duration::from_secs(30);
     let ensemble = Ensemble::exclusive()?;
@@ -129,7 +129,8 @@ pub(crate) fn hangs(title: &str) -> Outcome {
                 "{title}: a holder writes again after {} ms",
                 stopped.elapsed().as_millis()
             );
-            // The write that succeeded may have been sent long ago, which proves nothing about now.
+            // The write that succeeded may have been sent long ago, so it proves nothing about the
+            // present.
             holder.still_holds(title).await?;
         }
         Ok(ensemble.heal()?)
@@ -153,7 +154,7 @@ pub(crate) fn stopped(title: &str) -> Outcome {
         let cut = Instant::now();
         servers.pause(roles.leader)?;
         let granted = notified_before_next_grant(title, cut, &holder, losses, waiter).await?;
-        // The process resumes as the leader that it was, while its sessions have another leader.
+        // The process resumes as the old leader, while its sessions have another leader.
         servers.resume(roles.leader)?;
         let group = group.most_keep(title, cut, TICK).await?;
         servers.wait_whole()?;

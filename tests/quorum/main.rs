@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Each scenario prints how long before the next grant the holder was notified. Holder, waiter and
-//! the network between them are in this process, so that one clock times all. The session timeout
-//! is 10 s unless a scenario says otherwise, at ZooKeeper's own tick of 2 s; its own sync limit of
-//! 5 ticks is doubled where members are parted.
+//! the network between them are in this process, so one clock times all. The session timeout is 10
+//! s unless a scenario says otherwise, with ZooKeeper's own tick of 2 s; its own sync limit of 5
+//! ticks is doubled where members are parted.
 #![expect(clippy::expect_used, reason = "a test")]
 
 mod client_links;
@@ -29,9 +29,9 @@ use self::holders::{Kind, Outcome};
 /// How often a scenario is run on a machine that stands still.
 const ROUNDS: usize = 3;
 
-/// Runs a scenario, and once more if it fails on a machine that has stood still meanwhile: holder,
-/// rival and servers keep to the clock, so what is late there may be late by the machine. An
-/// assertion that fails is no such failure.
+/// Runs a scenario, and repeats it if it fails on a machine that stood still: holder, rival and
+/// servers depend on the clock, so the machine may have caused the delay. A failed assertion is not
+/// repeated.
 fn steadily(title: &str, scenario: fn(&str) -> Outcome) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

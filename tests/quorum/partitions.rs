@@ -1,4 +1,4 @@
-//! Links between the members break, and the links of clients work.
+//! The links between the members break, and those of the clients work.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,8 @@ pub(crate) fn leader(title: &str) -> Outcome {
     ))
 }
 
-/// The requests that the isolated member still answers after the lock was granted to another.
+/// The requests that the isolated member still answers after another contender was granted the
+/// lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StillAnswered {
     Reads,

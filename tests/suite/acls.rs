@@ -1,4 +1,4 @@
-//! ACLs: who may do what.
+//! ACLs and permissions.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -21,7 +21,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Makes a directory in which every client may do what is said, and nothing else.
+/// Makes a directory in which every client has these permissions only.
 async fn directory(env: &Env, path: &str, permission: zk::Permission) {
     let acls = [zk::Acl::new(permission, zk::AuthId::anyone())];
     env.create_with(
@@ -38,7 +38,7 @@ fn assert_no_auth(error: &AcquireError, path: &str) {
     assert!(error.to_string().contains(path), "{error}");
 }
 
-/// Asserts the error of a directory that may not be listed.
+/// Asserts the error for a directory that may not be listed.
 fn assert_unseen(listed: Result<Vec<NodePath>, Error>, path: &str) {
     let error = listed.unwrap_err();
     assert_eq!(
@@ -138,7 +138,7 @@ async fn denied_list_of_directory_fails(env: &Env) {
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     check_no_auth(&mutex, &path).await;
     assert_unseen(mutex.participants().await, &path);
-    // The nodes that it could create it could also delete.
+    // The client could also delete the nodes that it could create.
     client.flush(SOON).await.unwrap();
     // The servers delete only empty directories. The Stat has been restricted since ZooKeeper
     // 3.9.5.
@@ -157,7 +157,7 @@ async fn denied_deletion_is_reported(env: &Env) {
         ReleaseError::Refused { node: named, .. } => assert_eq!(named, node),
         other => panic!("{other:?}"),
     }
-    // As the error says, the node stays until the session ends, and blocks all others.
+    // As the error says, the node stays until the session ends, and blocks all other contenders.
     assert!(env.stat(&node).await.is_some());
     assert!(!mutex.is_acquired_in_this_process());
     match client.flush(SOON).await.unwrap_err() {
@@ -189,7 +189,7 @@ async fn denied_deletion_is_reported(env: &Env) {
     drop(within("the second in line", waiter).await.unwrap().unwrap());
 }
 
-/// Sets what any client may do with a lock's directory.
+/// Sets the permissions of every client on a lock's directory.
 async fn allow(plain_client: &zk::Client, path: &str, permission: zk::Permission) {
     let acls = [zk::Acl::new(
         permission | zk::Permission::ADMIN,
@@ -230,8 +230,8 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     let ours = env.connect(builder()).await;
     let mutex = InterProcessMutex::new(&ours, &path).unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
-    // A client with the same credentials is not kept out. Its member of the ensemble knows of the
-    // node: that comes before its session.
+    // A client with the same credentials is admitted. Its member of the ensemble knows of the node,
+    // which is older than its session.
     let same = env.connect(builder()).await;
     let other = InterProcessMutex::new(&same, &path).unwrap();
     assert_eq!(other.participants().await.unwrap(), [guard.node()]);
@@ -262,7 +262,7 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
         .unwrap();
 }
 
-/// The hash is the server's: it lets the user in by its password, and no other.
+/// The server computes the hash: only the user with this password has access.
 async fn digest_entry_is_for_one_user(env: &Env) {
     let path = env.lock_path();
     let acl = Acl::digest("us", "geheim: \u{e4}", Permissions::ALL);
@@ -302,10 +302,9 @@ async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
     all
 }
 
-/// The ACL of a recipe, or that of its client, which has a namespace too: the nodes of every kind
-/// have it, the directory, and what had to be made above it, but no directory that was there.
-/// (Curator asks an object for the ACL of each path; here who wants another one for a parent makes
-/// that first.)
+/// The ACL of a recipe, or else of its client, which has a namespace too, applies to nodes of every
+/// kind, the directory, and those created above it, but to no existing directory. (Curator asks an
+/// object for the ACL of each path; here a parent with another ACL must be created first.)
 async fn acl_covers_parents_and_nodes(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
@@ -392,7 +391,7 @@ async fn rejects_acl_without_its_credentials(env: &Env) {
     );
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("call `auth`"), "{error}");
-    // Nor is the ACL of another user of any use: it would keep all out of the directory.
+    // The ACL of another user is refused as well: it would keep everyone out of the directory.
     let shop = || [Acl::digest("shop", "secret", Permissions::ALL)];
     let other = env.builder().auth("digest", "office:secret");
     let error = other.acl(shop()).connect(&env.connect_string()).await;
@@ -422,7 +421,7 @@ async fn rejects_acl_without_its_credentials(env: &Env) {
         error.to_string().contains("call `ClientBuilder::auth`"),
         "{error}"
     );
-    // A connector may have credentials of its own.
+    // A connector may have its own credentials.
     let connector = zk::Client::connector().with_auth("digest", b"us:secret");
     let client = env
         .connect(env.builder().connector(connector).acl([Acl::creator_all()]))
@@ -447,7 +446,7 @@ async fn denied_read_of_predecessor_fails(env: &Env) {
     )];
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&secret));
     let node = env.create_with(&format!("{path}/lock-"), &options).await;
-    // Every client may see that it is there, but no event would tell us of its end.
+    // Every client may see that the node exists, but no event would report its end.
     assert!(matches!(
         mutex.try_lock().await,
         Err(TryLockError::WouldBlock { .. })

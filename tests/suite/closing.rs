@@ -82,7 +82,7 @@ async fn ends_waiters_in_memory(env: &Env) {
         waiters.push(waiter);
     }
     client.close().await.unwrap();
-    // The holder has not let go of its guard: no other contender is ever first.
+    // The holder still has its guard, so no other contender is first.
     for waiter in waiters {
         let error = within("its end", waiter).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error:?}");
@@ -108,7 +108,7 @@ fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
     );
 }
 
-/// A drain that has begun: what it ends at once has ended.
+/// Starts a drain, and waits until what ends at once has ended.
 async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), ReleaseError>> {
     let mutex = InterProcessMutex::new(client, test_support::unique_path("nobody-else")).unwrap();
     let waiter = mutex.lock();
@@ -167,7 +167,7 @@ async fn drain_ends_waiters_awaits_guards(env: &Env) {
             .await,
     );
     env.wait_count(&busy, 1).await;
-    // Guards stay valid, with all of their calls.
+    // Guards stay valid, with all their calls.
     assert!(guard.is_held() && read.is_held() && !drain.is_finished());
     guard
         .transaction()
@@ -296,7 +296,7 @@ async fn dropped_close_goes_on(env: &Env) {
         .lock()
         .await
         .unwrap();
-    // Polled once: it may be that quick.
+    // The call is polled once, which may suffice.
     let _ = tokio::time::timeout(Duration::ZERO, client.close()).await;
     env.wait_session_gone(session).await;
     assert_eq!(
@@ -306,7 +306,7 @@ async fn dropped_close_goes_on(env: &Env) {
     client.close().await.unwrap();
 }
 
-/// A mutex, a guard or a waiter alone keeps the session, and a future of `lost` does not.
+/// A mutex, a guard or a waiter alone keeps the session, but a future of `lost` does not.
 // Shows: session-lifetime
 async fn dropping_last_handle_ends_session(env: &Env) {
     let client = env.client().await;
@@ -339,11 +339,11 @@ async fn dropping_last_handle_ends_session(env: &Env) {
     env.wait_session_gone(session).await;
 }
 
-/// The end of a session is one transaction, with the paths of all its nodes, which the servers read
+/// The end of a session is one transaction with the paths of all its nodes, which the servers read
 /// when they start (ZOOKEEPER-4306).
 // Shows: session-nodes
 async fn full_sessions_let_servers_start(env: &Env) {
-    // Long, so that there are few of them.
+    // The names are long, so few nodes suffice.
     let (client, name) = (env.client().await, "n".repeat(4_000));
     let mutex = |number: usize| {
         InterProcessMutex::new(&client, env.path(&format!("{name}{number}"))).unwrap()

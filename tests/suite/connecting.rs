@@ -1,4 +1,4 @@
-//! Getting a session.
+//! Connecting a session.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -28,7 +28,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Connecting to `address` fails in time, with an error that names it.
+/// Asserts that connecting to `address` fails in time, with an error that names it.
 async fn check_timeout(env: &Env, address: &str) {
     let start = Instant::now();
     let error = env
@@ -60,7 +60,7 @@ async fn missing_server_fails_in_time(env: &Env) {
 }
 
 async fn silent_server_fails_in_time(env: &Env) {
-    // The kernel accepts for it.
+    // The kernel accepts connections for the listener.
     let mute = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     check_timeout(env, &mute.local_addr().unwrap().to_string()).await;
 }
@@ -150,12 +150,13 @@ async fn rejects_unusable_namespaces_at_once(env: &Env) {
 }
 
 async fn unknown_credentials_are_refused(env: &Env) {
-    // The session outlives the connection that they close.
+    // The session outlives the connection that the servers close.
     let builder = env
         .builder()
         .auth("nonsense", "us:secret")
         .session_timeout(Duration::from_secs(1));
-    // The servers refuse them after they have given a session, so it is a race who learns of it.
+    // The servers refuse the credentials after granting a session, so whether the client sees the
+    // refusal is a race.
     match within("an answer", builder.connect(&env.connect_string())).await {
         Err(error) => {
             assert!(
@@ -264,7 +265,7 @@ async fn servers_decide_the_session_timeout(env: &Env) {
             loop {
                 match client.session_timeout() {
                     Some(timeout) => break timeout,
-                    // So short a session may have ended, with the next on its way.
+                    // So short a session may have ended, with the next one under way.
                     None => tokio::task::yield_now().await,
                 }
             }

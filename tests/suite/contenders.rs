@@ -1,4 +1,4 @@
-//! The nodes that queue in a lock's directory, and those that do not.
+//! Nodes in a lock's directory that queue, and nodes that do not.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -120,8 +120,8 @@ async fn foreign_contender_waits_behind_own(env: &Env) {
         .unwrap();
 }
 
-/// Every way to ask for the lock says that another recipe uses the directory, and leaves nothing
-/// there.
+/// Every call that asks for the lock reports that another recipe uses the directory, and leaves
+/// nothing there.
 async fn check_refused(env: &Env, foreign: &str) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
@@ -233,8 +233,8 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     }
     check(&mutex.participants().await.unwrap_err().into());
     env.wait_count(&path, 1).await;
-    // As the error says, the directory can be deleted without contenders, and the numbers start
-    // again.
+    // As the error says, the directory can be deleted without contenders, which restarts the
+    // numbers.
     env.delete(&node).await;
     env.delete(&path).await;
     within("a free lock", mutex.lock())

@@ -1,4 +1,4 @@
-//! Counters: every number once, every sum whole, in Curator's layout.
+//! Counters: each number is unique and each sum complete, in Curator's layout.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ async fn every_number_is_handed_out_once(env: &Env) {
             tasks.spawn(async move {
                 let mut numbers = Vec::new();
                 for _ in 0..12 {
-                    // `Contended` is an answer too, where connections break all the time.
+                    // `Contended` is a valid result too if connections keep breaking.
                     let number = if task % 2 == 0 {
                         counter.next_id().await
                     } else {
@@ -166,12 +166,13 @@ async fn numbers_go_on_over_a_restart(env: &Env) {
     assert!(within("a number", counter.next_id()).await.unwrap() > number);
 }
 
-/// The directory of the counter is a container, and the counter is none.
+/// The directory of the counter is a container, but the counter is not.
 // Shows: counter-layout
 async fn counter_is_not_swept_away(env: &Env) {
     let counter = counter(env, &env.client().await);
     assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
-    // Another node is deleted with its directory, which shows that the directories were swept.
+    // Another node is deleted with its directory, which shows that the servers deleted empty
+    // containers.
     let other = env.path("other/below");
     let deleted = DistributedAtomicLong::new(&env.client().await, &other).unwrap();
     within("the other counter", deleted.set(7)).await.unwrap();
@@ -209,7 +210,8 @@ async fn node_is_curators(env: &Env) {
     );
 }
 
-/// Of six clients that try the same with other values one succeeds, and its value is there.
+/// Of six clients that attempt the same with different values one succeeds, and its value is
+/// stored.
 async fn exactly_one_succeeds<F>(env: &Env, attempt: fn(DistributedAtomicLong, i64) -> F)
 where
     F: Future<Output = Result<bool, AtomicLongError>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The lock's directory and those above it.
+//! The lock's directory and its parents.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -115,7 +115,8 @@ async fn quickly_deleted_directory_is_made_again(env: &Env) {
         .create(&env.lock_path(), zk::CreateMode::Persistent)
         .await;
     env.delete(&path).await;
-    // The directory, not a contender's node: those are created under names that begin with it.
+    // The gate matches the directory, not a contender's node, whose name begins with the
+    // directory's.
     let made = env.server().hold_reply(Match::op(Op::Create).path(&path));
     let attempt = tokio::spawn(mutex.acquire(SOON));
     within("the directory", made.wait_hit()).await;
@@ -244,10 +245,10 @@ async fn accepts_any_zookeeper_path(env: &Env) {
         .unwrap();
 }
 
-/// The servers accept all that is left unescaped, and all that they would refuse is escaped.
+/// The servers accept every unescaped text, and every text that they would refuse is escaped.
 async fn any_text_makes_a_path(env: &Env) {
     let client = env.client().await;
-    // The ends of what ZooKeeper refuses.
+    // The first and last characters of the ranges that ZooKeeper refuses.
     let ends = [
         0x00..0x30,
         0x7d..0xa2,

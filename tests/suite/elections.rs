@@ -1,4 +1,4 @@
-//! Elections: one leader at a time, and another when it is gone.
+//! Elections: one leader at a time, and a successor when it is gone.
 
 use test_support::prelude::*;
 
@@ -79,7 +79,7 @@ async fn leaders_session_end_elects_next(env: &Env) {
     env.expire(&client, &link).await;
     let next = leads(&second).await;
     assert!(next.fencing_token() > leadership.fencing_token());
-    // A server in the process ends a session at once, and tells its client and the next one at the
+    // An in-process server ends a session at once, and notifies its client and the next one at the
     // same time.
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");

@@ -17,7 +17,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Every task visits the critical section `rounds` times under one of the locks.
+/// Lets every task visit the critical section `rounds` times under one of the locks.
 pub(crate) async fn visit(env: &Env, mutexes: Vec<InterProcessMutex>, tasks: usize, rounds: u64) {
     let critical = Arc::new(CriticalSection::default());
     let mut working = JoinSet::new();

@@ -33,7 +33,7 @@ async fn dropped_release_goes_on(env: &Env) {
         // The future is not polled, because the call itself releases.
         drop(within("a free lock", mutex.lock()).await.unwrap().release());
         let guard = within("a free lock", mutex.lock()).await.unwrap();
-        // Polled, and dropped unless it was that quick.
+        // The future is polled, and dropped unless it completed at once.
         let _ = tokio::time::timeout(Duration::ZERO, guard.release()).await;
         within("a free lock", mutex.lock())
             .await
@@ -217,7 +217,7 @@ async fn lost_holders_transaction_writes_nothing(env: &Env) {
         .await;
     let guard = env.mutex().await.lock().await.unwrap();
     env.delete(&guard.node()).await;
-    // However soon after: it is the servers who decide.
+    // The servers decide, however soon after the release the transaction comes.
     let transaction = guard.transaction().set_data(&data, b"late", None);
     match within("an answer", transaction.commit()).await.unwrap_err() {
         TransactionError::Lost(lost) => assert_eq!(lost.reason(), LostReason::NodeDeleted),
@@ -232,8 +232,8 @@ async fn lost_holders_transaction_writes_nothing(env: &Env) {
     assert_eq!(env.stat(&data).await.unwrap().version, 0);
 }
 
-/// Through whichever member each of them writes and reads: the version that was read is always the
-/// right one.
+/// Each client writes and reads through any member: the version that was read is always the right
+/// one.
 // Shows: read-under-lock
 async fn reads_previous_holders_write(env: &Env) {
     let (path, log) = (env.path("count"), env.path("log"));

@@ -13,9 +13,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Several processes wake for the same occasions, one after the other. Where connections break a
-/// call may end with an error, and is made again; a run of which it is not known whether it is
-/// recorded is not one that counts.
+/// Several processes wake for the same occasions one by one. With broken connections a call may end
+/// with an error, and is repeated; a run whose record is uncertain does not count.
 // Shows: once-record
 async fn each_occasion_runs_once(env: &Env) {
     let ran: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();

@@ -1,4 +1,4 @@
-//! Leases end a lock by the clock, and its holder is notified first.
+//! The clock ends a lock at the end of its lease, and its holder is notified first.
 
 use test_support::prelude::*;
 
@@ -49,7 +49,8 @@ async fn lease_end_precedes_next_grant(env: &Env) {
     }
 }
 
-/// No holder releases, and none is granted the lock before the earlier ones were notified.
+/// No holder releases, and no contender is granted the lock before the earlier holders were
+/// notified.
 // Shows: lease-over
 async fn expired_leases_advance_the_queue(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);

@@ -1,6 +1,6 @@
-//! The behaviours of the library, run on every back-end that can show them: a server in this
-//! process, the same with connections that break all the time, a real ZooKeeper, a real ensemble; a
-//! part of them on a model of ClickHouse Keeper.
+//! The behaviours of the library, run on every back-end that can show them: an in-process server,
+//! the same with connections that break all the time, a real ZooKeeper, a real ensemble, and some
+//! on a model of ClickHouse Keeper.
 //!
 //! ```text
 //! cargo test --test suite                        all of it
@@ -9,9 +9,9 @@
 //! SUITE_SEED=7 cargo test --test suite faults    with the random numbers of an earlier run
 //! ```
 //!
-//! What a back-end cannot do, and what needs a ZooKeeper that this machine does not have, is listed
-//! as ignored, with the reason; `REQUIRE_PEERS=1` makes the latter fail. Behaviours that a test of
-//! Curator's checks say which.
+//! Behaviours that a back-end cannot show, or that need a ZooKeeper that this machine does not
+//! have, are listed as ignored, with the reason; `REQUIRE_PEERS=1` makes the latter fail.
+//! Behaviours that a test of Curator's checks name it.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -70,7 +70,7 @@ fn main() {
     registry.add("waiting_together", &waiting_together::all());
     registry.add("semaphore", &semaphore::all());
     registry.add("who", &who::all());
-    // A part that shows every recipe's grants, ends and cleanup.
+    // These behaviours show every recipe's grants, ends and cleanup.
     registry.add_on_keeper("excluding", &excluding::all());
     registry.add_on_keeper("queueing", &queueing::all());
     registry.add_on_keeper("guards", &guards::all());

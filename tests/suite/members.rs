@@ -1,4 +1,4 @@
-//! Nodes that come back, and the members of a group.
+//! Persistent nodes, and the members of a group.
 
 use test_support::{SOON, within};
 use zookeeper_recipes::{GroupMember, PersistentNode, PersistentNodeState};

@@ -116,7 +116,7 @@ async fn members_of_any_kind_exclude(env: &Env) {
     assert_free(env).await;
 }
 
-/// Each pair of three members in both orders, by several clients.
+/// Several clients lock each pair of three members, in both orders.
 // Shows: multi-lock
 async fn multi_locks_never_deadlock(env: &Env) {
     visit(env, false).await;

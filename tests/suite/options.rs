@@ -52,7 +52,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
             other => panic!("{other:?}"),
         }
     }
-    // The same options are no conflict, and another path is another lock.
+    // The same options do not conflict, and another path is another lock.
     InterProcessMutex::builder(&client, &path)
         .hand_off(3, LONG)
         .data("x")
@@ -115,7 +115,7 @@ async fn options_change_after_last_handle(env: &Env) {
     let mutex = build(4).unwrap();
     let guard = mutex.lock().await.unwrap();
     drop(mutex);
-    // The guard keeps them, and so does a waiter.
+    // The guard keeps the options, as a waiter does.
     assert!(build(5).is_err());
     let mut waiter = task::spawn(build(4).unwrap().lock());
     assert_pending!(waiter.poll());
@@ -200,7 +200,7 @@ async fn node_data_is_visible(env: &Env) {
 // Shows: data-limit
 async fn largest_accepted_data_fits(env: &Env) {
     let client = env.client().await;
-    // The longest path that there may be.
+    // The longest valid path.
     let path = env.path(&"x".repeat(16 * 1024 - env.path("").len()));
     assert!(InterProcessMutex::new(&client, format!("{path}x")).is_err());
     let mutex = InterProcessMutex::builder(&client, &path)

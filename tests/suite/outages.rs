@@ -1,4 +1,4 @@
-//! Servers go, and come back.
+//! Servers stop and restart.
 
 use std::fmt::Debug;
 
@@ -23,7 +23,7 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(client, env.lock_path()).unwrap()
 }
 
-/// Repeats a call until servers that are back answer. A client that tries only twice may be too
+/// Repeats a call until the restarted servers answer. A client that tries only twice may be too
 /// early on a busy machine.
 async fn answered<T, E, F>(ask: impl Fn() -> F) -> T
 where
@@ -169,7 +169,7 @@ async fn lock_released_in_outage_is_freed(env: &Env) {
 
 async fn release_reports_after_outage(env: &Env) {
     let link = env.link();
-    // Long enough that the session outlives it.
+    // The session timeout outlasts the outage.
     let client = env.connect_to(link.connect_string(), env.builder()).await;
     let barrier = Barrier::at(&client, &env.path("barrier")).await;
     let guard = mutex(&client, env).lock().await.unwrap();

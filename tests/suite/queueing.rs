@@ -1,4 +1,4 @@
-//! First come, first served, and what the queue looks like.
+//! First come, first served, and the contents of the queue.
 
 use test_support::prelude::*;
 
@@ -46,8 +46,7 @@ async fn fifo_across_clients(env: &Env) {
     assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// The participants, once a member that may lag behind the one that the last create went through
-/// shows all of them.
+/// Returns the participants, once a member that may lag behind shows all of them.
 async fn all_participants(mutex: &InterProcessMutex, count: usize) -> Vec<NodePath> {
     within("the last contender", async {
         loop {
@@ -77,7 +76,7 @@ async fn participants_begin_with_the_holder(env: &Env) {
             .map(|name| format!("{path}/{name}").parse().unwrap())
             .find(|node| !nodes.contains(node));
         nodes.push(new.unwrap());
-        // Whichever is asked.
+        // Each client shows all participants.
         all_participants(&ours, place).await;
     }
     assert_eq!(all_participants(&theirs, 6).await, nodes);

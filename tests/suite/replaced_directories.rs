@@ -1,4 +1,4 @@
-//! Grants without a list where directories are removed and made again all the time
+//! Grants without a list while directories are removed and made again all the time
 //! (docs/protocol.md#directory-watch).
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -22,10 +22,10 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// How long they are replaced at least.
+/// The least time for which directories are replaced.
 const TIME: Duration = Duration::from_secs(4);
-/// How often they are at least, how often their locks are granted, and how often without a list.
-/// However slow the machine is, this takes that many events and not a time.
+/// The least number of replacements, of grants, and of grants without a list. The test runs until
+/// it has these events, however slow the machine is.
 const LEAST: (u32, u64, u64) = (8, 300, 6);
 
 /// A lock, and the observations of its contenders.
@@ -74,7 +74,7 @@ impl Visit for How<'_> {
     fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
 }
 
-/// Takes the lock again and again, a few times in a row. Returns how often.
+/// Takes the lock again and again, a few times in a row. Returns the number of grants.
 async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, visits: bool) -> u64 {
     let mut seen = lock.seen.subscribe();
     let mut grants = 0;
@@ -86,7 +86,7 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
                 let last = lock.token.swap(token, Ordering::SeqCst);
                 assert!(last < token, "the token {token} after {last}");
                 if visits || dice.below(4) == 0 {
-                    // A holder that the next create may run into.
+                    // The pause makes a holder that the next create may meet.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 } else {
                     tokio::task::yield_now().await;
@@ -116,16 +116,15 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
             };
             within("the turn", seen.wait_for(is_due)).await.unwrap();
         } else {
-            // The other's turn.
+            // The other contender takes its turn.
             tokio::time::sleep(dice.duration(Duration::from_millis(5))).await;
         }
     }
     grants
 }
 
-/// Replaces a directory if it is empty. The count of creates of the successor begins near that of
-/// its predecessor, so that its numbers are those that are expected. Returns whether it was
-/// replaced.
+/// Replaces a directory if it is empty. The new directory's count of creates begins near that of
+/// the old one, so that its numbers are those that are expected. Returns whether it was replaced.
 async fn replace(plain_client: &zk::Client, path: &str, dice: &mut Random) -> bool {
     let Ok(Some(stat)) = plain_client.check_stat(path).await else {
         return false;
@@ -137,8 +136,7 @@ async fn replace(plain_client: &zk::Client, path: &str, dice: &mut Random) -> bo
     multi.add_delete(path, None).unwrap();
     multi.add_create(path, b"", &open).unwrap();
     let pad = format!("{path}/pad");
-    // The number is most often the one with which the second contender gets the number that would
-    // have followed.
+    // Most often the second contender gets the number that would have followed.
     let back = dice.one_of(&[0, 1, 1, 1, 2]).unwrap();
     for _ in 0..creates.saturating_sub(back).min(300) {
         multi.add_create(&pad, b"", &open).unwrap();

@@ -61,7 +61,7 @@ fn spawn(
     tokio::spawn(semaphore.acquire_many(n, SOON))
 }
 
-/// The holders are never more than the permits, whatever they ask for, and all are served.
+/// The holders never have more than the permits, whatever they ask for, and all are served.
 // Shows: permits-by-one-transaction, permit-tokens
 async fn holders_never_exceed_the_limit(env: &Env) {
     const ROUNDS: usize = 5;
@@ -74,7 +74,7 @@ async fn holders_never_exceed_the_limit(env: &Env) {
             tasks.spawn(async move {
                 for _ in 0..ROUNDS {
                     let permit = semaphore.acquire_many(n, SOON).await.unwrap();
-                    // A question to the servers, in which others may come in.
+                    // The visit takes a query to the servers, during which others might enter.
                     section
                         .visit_while(&permit, semaphore.available_permits())
                         .await
@@ -194,7 +194,7 @@ async fn semaphore_fifo_within_client(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// A free permit is of no use to a waiter behind one that waits for more, as in tokio.
+/// A waiter behind one that waits for more permits cannot take a free permit, as in tokio.
 // Shows: semaphore-queue
 async fn large_request_not_starved(env: &Env) {
     let (ours, theirs, others) = (
@@ -298,8 +298,8 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// Four bytes, as Curator's SharedCount writes them, and all go by them: those who wait, and those
-/// whose handle says something else.
+/// The limit is four bytes, as Curator's SharedCount writes them, and all clients follow it:
+/// waiters, and handles that state another limit.
 // Shows: semaphore-limit
 async fn limit_is_set_while_used(env: &Env) {
     let (ours, theirs) = (env.semaphore(1).await, env.semaphore(1).await);
@@ -563,7 +563,7 @@ async fn session_end_loses_the_permit(env: &Env) {
         assert!(next.fencing_token() > lost.fencing_token());
         granted.push(next);
     }
-    // Returning what was lost takes nothing from those who have it now.
+    // Returning lost permits takes nothing from their present holders.
     for permit in [lost, part] {
         assert!(matches!(
             within("an answer", permit.release()).await,
@@ -704,7 +704,7 @@ async fn cancelled_waiter_grants_the_next(env: &Env) {
 }
 
 async fn permits_survive_an_outage(env: &Env) {
-    // Longer than three servers on a busy machine take to come back.
+    // The timeout is longer than three servers on a busy machine take to come back.
     let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(60)));
     let (ours, theirs) = (
         at(&patient().await, &env.lock_path(), 2),
@@ -867,8 +867,8 @@ async fn acl_covers_all_nodes(env: &Env) {
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
 }
 
-/// Each of the directories, and the one above them: an error that names it, and nothing is left
-/// behind.
+/// A denied create in any of the directories, or in their parent, is an error that names the
+/// directory, and leaves nothing behind.
 async fn denied_create_in_directories_fails(env: &Env) {
     let acls = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
     let closed = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
@@ -926,7 +926,7 @@ async fn rejects_zero_and_excessive_limits(env: &Env) {
     assert!(env.stat(&env.lock_path()).await.is_none());
 }
 
-/// Refused, with the semaphore as it was.
+/// The request is refused, and the semaphore stays unchanged.
 async fn rejects_zero_and_excessive_permits(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let permit = semaphore.acquire(SOON).await.unwrap();
@@ -988,7 +988,7 @@ async fn rejects_zero_and_excessive_permits(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// Two processes that disagree: an error that says both numbers, until a limit is set for both.
+/// Two processes disagree: the error states both numbers, until a limit is set for both.
 // Shows: semaphore-limit
 async fn conflicting_limits_are_refused(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(5).await);
@@ -1022,7 +1022,7 @@ async fn conflicting_limits_are_refused(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The limit's node has something else in it, or there is no limit that is none.
+/// The limit's node has other data, or an invalid limit.
 async fn rejects_malformed_limit_node(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let node = env

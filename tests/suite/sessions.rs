@@ -36,7 +36,7 @@ async fn waiter_survives_session_end(env: &Env) {
     let node = queued.iter().find(|name| !holder.ends_with(*name)).unwrap();
     let next = env.stat(&format!("{}/{node}", env.lock_path())).await;
     if let Some(next) = next {
-        // Unless it is still the old one's node that we see, on its way out.
+        // The visible node may still be the old one, about to go.
         assert!(
             next.ephemeral_owner == session || Some(next.ephemeral_owner) == client.session_id()
         );
@@ -124,7 +124,7 @@ async fn blocked_executor_costs_no_lock(env: &Env) {
     let timeout = Duration::from_secs(5);
     let builder = env.builder().session_timeout(timeout);
     let (servers, path) = (env.connect_string(), env.lock_path());
-    // A thread that waits for the time to pass on the server's side.
+    // A thread waits for the time to pass on the server's side.
     let passed = env.server().wait_until(|_| false, timeout * 3 / 2);
     let (blocked, end) = std::sync::mpsc::channel::<()>();
     let holder = thread::spawn(move || {

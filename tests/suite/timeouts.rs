@@ -1,4 +1,4 @@
-//! Real deadlines, and asking without waiting.
+//! Real deadlines, and calls that do not wait.
 
 use std::pin::Pin;
 
@@ -59,8 +59,8 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
             waited <= took,
             "expected the error to report at most {took:?}, found {waited:?}"
         );
-        // Counted from when the attempt began: a moment after the call, unless the machine stood
-        // still.
+        // The timeout counts from the beginning of the attempt: a moment after the call, unless the
+        // machine stood still.
         counted |= waited > timeout / 2;
     }
     assert!(
@@ -109,7 +109,7 @@ async fn query_does_not_block(env: &Env) {
         env.assert_left(&path, 1).await;
         guard.release().await.unwrap();
         ask(&theirs, past).await.unwrap().release().await.unwrap();
-        // The member that is looked at may lag behind.
+        // The member that answers may lag behind.
         env.wait_count(&path, 0).await;
     }
 }
@@ -144,7 +144,7 @@ async fn endless_durations_do_no_harm(env: &Env) {
         .release()
         .await
         .unwrap();
-    // A deadline so far away that a timer may not reach it.
+    // The deadline is so far away that a timer may not reach it.
     let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     let guard = within("a free lock", mutex.acquire_until(Instant::now() + century))
         .await
@@ -238,7 +238,7 @@ async fn error_names_own_hold(env: &Env) {
 // Shows: would-deadlock
 async fn error_names_no_foreign_holder(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
-    // We have held it, but do not any more.
+    // This client has held the lock, but does not any more.
     ours.lock().await.unwrap().release().await.unwrap();
     let guard = theirs.lock().await.unwrap();
     let error = ours.acquire(Duration::ZERO).await.unwrap_err();

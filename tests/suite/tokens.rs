@@ -30,7 +30,7 @@ async fn tokens_rise_over_grants_and_clients(env: &Env) {
         assert!(token > last, "{token} after {last}");
         last = token;
     }
-    // The tokens are ordered, even if the contenders queued in the opposite order.
+    // The tokens are in order even if the contenders queued in the opposite order.
     let guard = mutexes[0].lock().await.unwrap();
     let waiter = tokio::spawn(mutexes[1].lock());
     env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2)

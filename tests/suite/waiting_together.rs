@@ -1,11 +1,11 @@
-//! Callers of one client that share a node: handed over in memory, or shared by readers.
+//! Callers of one client that share a node, by hand-over in memory or as readers.
 
 use test_support::prelude::*;
 
 use crate::excluding::visit;
 use crate::harness::{Behaviour, Env, SharedSection, behaviours};
 
-/// Longer than any of these behaviours.
+/// The time is longer than any of these behaviours.
 const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
@@ -34,8 +34,8 @@ fn sharing(client: &Client, env: &Env) -> InterProcessReadWriteLock {
         .unwrap()
 }
 
-/// Three handles of each of two clients that share a node, and one of a third client that shares
-/// nothing.
+/// Returns three handles of each of two clients that share a node, and one of a third client that
+/// shares nothing.
 async fn mutexes(
     env: &Env,
     build: fn(&Client, &Env) -> InterProcessMutex,

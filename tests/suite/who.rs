@@ -44,8 +44,7 @@ async fn queue_lists_its_contenders(env: &Env) {
         (vec![], vec![])
     );
     let guard = within("the grant", holder.lock()).await.unwrap();
-    // A create without an answer is made again: the first node is in the queue, too, until it is
-    // deleted.
+    // An unanswered create is repeated: the first node is in the queue too, until it is deleted.
     let mut place = within("a place in the queue", other.enqueue())
         .await
         .unwrap();
@@ -75,7 +74,7 @@ async fn queue_lists_its_contenders(env: &Env) {
             (ContenderKind::Exclusive, Some(std::process::id()))
         );
         assert!(!identity.host().unwrap().is_empty());
-        // The servers are on this host: their clock is this one.
+        // The servers are on this host and use the same clock.
         let apart = contender.since().duration_since(identity.since().unwrap());
         assert!(
             apart.unwrap_or_default() < Duration::from_secs(60),
@@ -130,7 +129,7 @@ async fn leading_readers_hold_together(env: &Env) {
     assert_eq!(lock.write_lock().queue_len().await.unwrap(), 4);
     assert_eq!(lock.read_lock().holders().await.unwrap().len(), 2);
     assert_eq!(lock.write_lock().participants().await.unwrap().len(), 1);
-    // The tokens of readers are of another type, and say nothing of an order among them.
+    // The tokens of readers have another type, and state no order among them.
     assert_eq!(holders[0].token(), None);
     first.release().await.unwrap();
     second.release().await.unwrap();
@@ -138,7 +137,7 @@ async fn leading_readers_hold_together(env: &Env) {
     let holders = lock.holders().await.unwrap();
     assert_eq!((holders.len(), holders[0].kind()), (1, Write));
     assert_eq!(holders[0].token(), Some(writer.fencing_token()));
-    // A downgrade makes a reader.
+    // A downgrade makes the writer a reader.
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let late = within("the last reader", late).await.unwrap().unwrap();
     let both = lock.holders().await.unwrap();
@@ -282,7 +281,7 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         (holder.node(), holder.identity().name()),
         (&guard.node(), Some("stock"))
     );
-    // The third is behind another waiter, and asks a tenth of a second before its deadline. A busy
+    // The third waiter is behind another, and asks a tenth of a second before its deadline. A busy
     // machine may not have the answer by then.
     let timed_out = async {
         loop {
@@ -317,7 +316,7 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         .unwrap();
 }
 
-/// The holder of the oldest permit, at the head of the queue and behind it.
+/// The holder of the oldest permit is at the head of the queue, and then behind it.
 // Shows: held-by
 async fn timeout_and_try_name_permit_holder(env: &Env) {
     let path = env.lock_path();
@@ -394,7 +393,7 @@ async fn broken_holder_is_notified(env: &Env) {
     assert!(operator.break_lock(&holders[0]).await.unwrap());
     let next = within("the next in line", waiter).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
-    // No write by the broken guard is committed any more, whether it was notified or not.
+    // No write by the broken guard is committed any more, even before it is notified.
     let write = guard.transaction().set_data(&path, b"late", None);
     within("the answer", write.commit()).await.unwrap_err();
     let lost = within("the loss, with a heartbeat", guard.lost()).await;
@@ -456,8 +455,8 @@ async fn broken_permit_is_lost_and_free(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// Names without an id come back when the directory was made anew, and a lock's node is no other
-/// lock's.
+/// Names without an id recur when the directory is made anew, and a lock's node belongs to that
+/// lock only.
 // Shows: break-lock
 async fn break_spares_other_nodes(env: &Env) {
     let path = env.lock_path();

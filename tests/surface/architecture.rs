@@ -8,11 +8,6 @@
 //! ```text
 //! faces (src/*.rs, src/locks, src/recipes)  ->  src/engine  ->  src/session  ->  src/protocol (pure)  ->  values
 //! ```
-//!
-//! A file may import from its own layer and from lower ones, and no files import each other in a
-//! circle, nor do folders. What counts is the file that defines the imported item: a re-export is
-//! followed, and is no import by itself unless the file that re-exports also uses the name.
-//! Comments, strings and code under `#[cfg(test)]` do not count.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt;
@@ -22,7 +17,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::{read, sources, without_unit_tests};
 
-/// The face that takes something of the client library's from the user: a session, or a connector.
+/// The face that takes an object of the client library from the user: a session, or a connector.
 const CLIENT: &str = "src/client.rs";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,10 +65,10 @@ impl fmt::Display for Import {
     }
 }
 
-/// A name that a module has by `use`.
+/// A name that a module imports by `use`.
 #[derive(Debug)]
 struct Used {
-    /// The local name; `None` of `*` and of `as _`.
+    /// The local name; `None` for `*` and for `as _`.
     name: Option<String>,
     segments: Vec<String>,
     line: usize,
@@ -221,7 +216,7 @@ impl Modules {
     }
 
     /// Notes the file of a module that is compiled for unit tests only, and those of the modules in
-    /// it. Nothing, if it is inline.
+    /// it. Does nothing for an inline module.
     fn note_test_files(&mut self, file: String) {
         if !Path::new(env!("CARGO_MANIFEST_DIR")).join(&file).exists() {
             return;
@@ -241,8 +236,8 @@ impl Modules {
         self.for_tests.insert(file);
     }
 
-    /// The module that a relative path in `module` starts in, and what is left of it. `None` if it
-    /// is another crate's.
+    /// Returns the module in which a relative path in `module` starts, and the rest of the path;
+    /// `None` for a path to another crate.
     fn absolute(&self, module: &[String], segments: &[String]) -> Option<Vec<String>> {
         let mut base = module.to_vec();
         let mut rest = segments;
@@ -279,7 +274,7 @@ impl Modules {
         Some(base)
     }
 
-    /// The file in which what an absolute path names is defined; re-exports are followed.
+    /// Returns the file that defines the item of an absolute path; re-exports are followed.
     fn file(&self, path: &[String]) -> Option<String> {
         let depth = (0..=path.len())
             .rev()
@@ -389,7 +384,7 @@ fn is_public(before: &[TokenTree]) -> bool {
     }
 }
 
-/// The segment behind the one that `tokens` begin with: `::name`.
+/// Returns the segment after the one that `tokens` begin with: `::name`.
 fn next_segment(tokens: &[TokenTree]) -> Option<String> {
     match tokens.get(3) {
         Some(TokenTree::Ident(next))
@@ -401,7 +396,7 @@ fn next_segment(tokens: &[TokenTree]) -> Option<String> {
     }
 }
 
-/// Takes a tree of imports apart.
+/// Flattens a tree of imports.
 fn read_use(
     tokens: &[TokenTree],
     prefix: &[String],
@@ -453,7 +448,7 @@ fn file_of(parent: &str, name: &str) -> String {
     }
 }
 
-/// The shortest way from one file to another, as imports.
+/// Returns the shortest way from one file to another, as imports.
 fn way<'a>(imports: &'a [Import], from: &str, to: &str) -> Option<Vec<&'a Import>> {
     let mut ways = VecDeque::from([(from, Vec::new())]);
     let mut seen = HashSet::new();
@@ -514,7 +509,7 @@ fn files_have_no_import_cycles() {
     );
 }
 
-/// A folder is a part, and so is a file beside the folders of the engine: what it uses does not use
+/// A folder is a part, as is a file beside the folders of the engine: what a part uses does not use
 /// it.
 #[test]
 fn folders_have_no_import_cycles() {
@@ -619,7 +614,7 @@ fn protocol_is_pure() {
         }) || segments.len() > 1 && segments.last().is_some_and(|last| last == "now")
     };
     let mut found = forbidden(|file| Layer::of(file) == Layer::Protocol, impure);
-    // Nor does it import another crate, but for the text of errors.
+    // The core imports no other crate either, except for the text of errors.
     let modules = Modules::read();
     for (path, module) in modules
         .all
@@ -697,7 +692,7 @@ fn signatures(code: &str) -> Vec<String> {
     code.split("pub ").skip(1).map(end).collect()
 }
 
-/// The sender of a channel waits for what its receiver lends: here, the session's thread
+/// The sender of a channel waits for a borrow by its receiver: here, the session's thread
 /// (docs/protocol.md#no-lock-across-await).
 #[test]
 fn no_channel_is_public() {
@@ -722,7 +717,7 @@ fn types(path: &Path) -> Vec<String> {
     code(path).lines().filter_map(name).collect()
 }
 
-/// A reader of a name need not ask which of two types it is. Recipes stand for themselves.
+/// A reader need not ask which of two types a name means. Recipes stand for themselves.
 #[test]
 fn type_names_are_unique() {
     let inside = sources()
@@ -739,8 +734,8 @@ fn type_names_are_unique() {
     assert!(all.len() <= 4, "{all:?}");
 }
 
-/// A simulation has its own in place of `background.rs`, so nothing else may start what it could
-/// not see.
+/// A simulation replaces `background.rs`, so no other file may start a thread or task that the
+/// simulation could not see.
 #[test]
 fn threads_start_in_one_place() {
     let begins = [
@@ -765,7 +760,7 @@ fn threads_start_in_one_place() {
                 "LocalSet",
             ],
         );
-        // A set's tasks are handed to it by `background::here`.
+        // `background::here` adds a set's tasks to it.
         if code(&path).contains("JoinSet") {
             let spawns = code(&path).replace(".spawn(here(", "");
             assert!(
@@ -794,7 +789,7 @@ fn assert_without(path: &Path, words: &[&str]) {
     }
 }
 
-/// A face is a naming rule, options, documentation and examples.
+/// A face contains a naming rule, options, documentation and examples.
 #[test]
 fn faces_have_no_protocol() {
     for face in ["mutex", "fair_lock", "read_write_lock"] {
@@ -814,8 +809,8 @@ fn faces_have_no_protocol() {
     }
 }
 
-/// No wall clock decides anything, and nothing sleeps where it could block an executor. What nodes
-/// say of their owners has times for people.
+/// No decision uses the wall clock, and nothing sleeps where it could block an executor. The
+/// identities in nodes have times for people.
 #[test]
 fn wall_clock_and_sleep_are_unused() {
     for path in sources() {

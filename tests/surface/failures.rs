@@ -1,4 +1,4 @@
-//! The failure handbook says of every error and of every warning what it means.
+//! The failure handbook explains every error and every warning.
 
 use super::docs::items;
 use super::packages::members;
@@ -6,7 +6,7 @@ use super::{read, sources, without_unit_tests};
 
 const PAGE: &str = "docs/failures.md";
 
-/// The variants of public errors and of what they contain, and the errors that have none.
+/// Returns the variants of public errors and of their contents, and the errors without variants.
 fn errors() -> Vec<String> {
     let is_error = |name: &str| {
         ["Error", "Kind", "Reason", "Failure"]

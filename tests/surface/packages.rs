@@ -32,7 +32,7 @@ fn pages_of_packages_link_absolutely() {
     }
 }
 
-/// The variants and the public fields that the declaration of a type in this file is followed by.
+/// Returns the variants and the public fields after the declaration of a type in this file.
 pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
     let is_type = declaration.starts_with("pub enum") || declaration.starts_with("pub struct");
     let body = text
@@ -46,7 +46,7 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
     let mut is_in_attribute = false;
     let is_shown = |line: &&str| {
         let line = line.trim_start();
-        // An attribute of several lines has the text of an error, and what the text is made of.
+        // An attribute of several lines has the text of an error and its arguments.
         let is_attribute = is_in_attribute || line.starts_with("#[");
         is_in_attribute = is_attribute && !line.ends_with(']');
         line.starts_with("pub ")
@@ -58,8 +58,8 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The interface as a list, so that a change of it shows in the review. Implementations of traits
-/// are not on it.
+/// The list of the interface shows each change in the review. Implementations of traits are not
+/// listed.
 #[test]
 fn public_interface_is_as_listed() {
     let (mut list, mut file) = (String::new(), None);

@@ -1,5 +1,5 @@
-//! The pages that say how the locks work, and the code and the tests that cite them, agree: what is
-//! cited exists, every rule has a test that shows it, and the tests that other pages name exist.
+//! The pages that explain the locks agree with the code and the tests that cite them: what is cited
+//! exists, every rule has a test that shows it, and the tests that other pages name exist.
 //!
 //! A test says which rules it shows, in a line above it, or above the line that registers it by its
 //! name:
@@ -18,7 +18,7 @@ use super::{files_below, read, root, sources, without_unit_tests};
 
 const PAGE: &str = "docs/protocol.md";
 
-/// Where tests are, in real and in virtual time.
+/// The directories of tests, in real and in virtual time.
 const TESTS: [&str; 4] = [
     "tests",
     "test-support/tests",
@@ -26,7 +26,7 @@ const TESTS: [&str; 4] = [
     "zklock/tests",
 ];
 
-/// Where a test may say which rules it shows.
+/// The files in which a test may name the rules that it shows.
 const MARKED: [&str; 8] = [
     "src",
     "tests",
@@ -75,7 +75,7 @@ fn files(directories: &[&str]) -> Vec<File> {
     found
 }
 
-/// Where the protocol is cited: the code, the tests and the other pages.
+/// The places that cite the protocol: the code, the tests and the other pages.
 const CITING: [&str; 8] = [
     "src",
     "tests",
@@ -87,7 +87,7 @@ const CITING: [&str; 8] = [
     "zklock",
 ];
 
-/// All that may cite a page: the code, the tests and the other pages.
+/// Returns everything that may cite a page: the code, the tests and the other pages.
 fn all_files() -> Vec<File> {
     let mut all = files(&CITING);
     for entry in std::fs::read_dir(root()).unwrap() {
@@ -116,7 +116,7 @@ fn anchors_behind<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The anchors of the page: those that are set, and those of its headings.
+/// Returns the anchors of the page: explicit ones, and those of its headings.
 fn anchors(page: &str) -> BTreeSet<String> {
     let set = anchors_behind(page, "<a id=\"");
     let mut anchors = BTreeSet::new();
@@ -180,8 +180,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns whether there is a test of this name below `tests`: a function of the module, or in a
-/// suite that names its tests itself that name.
+/// Returns whether a test of this name exists below `tests`: a function of the module, or that name
+/// in a suite that names its tests itself.
 fn exists(name: &str, tests: &[File]) -> bool {
     let Some((module, function)) = name.rsplit_once("::") else {
         return false;
@@ -190,7 +190,7 @@ fn exists(name: &str, tests: &[File]) -> bool {
     tests.iter().any(|file| {
         file.is_in_module(module) && file.text.contains(&format!("fn {function}("))
             || file.text.contains(&format!("\"{name}\""))
-            // The name may be that of a test for each of several cases.
+            // The name may stand for one test per case.
             || file.text.contains(&format!("\"{name}::"))
     })
 }
@@ -198,7 +198,7 @@ fn exists(name: &str, tests: &[File]) -> bool {
 /// A rule of the page.
 struct Rule {
     title: String,
-    /// The first is the rule's; the others are those of its parts.
+    /// The first anchor is the rule's; the others are those of its parts.
     anchors: Vec<String>,
 }
 
@@ -229,7 +229,7 @@ fn rules(page: &str) -> Vec<Rule> {
     rules
 }
 
-/// A test, and the anchors of the rules that it says it shows.
+/// A test, and the anchors of the rules that it shows.
 struct Shown {
     file: PathBuf,
     /// A function, or the name by which a suite registers it.
@@ -305,7 +305,7 @@ fn all_shown() -> Vec<Shown> {
         .collect()
 }
 
-/// Prints each rule with the files and the names of the tests that show it, as far as this passes.
+/// Prints each rule with the files and the names of the tests that show it, if the check passes.
 #[test]
 fn every_rule_has_a_test() {
     let shown = all_shown();

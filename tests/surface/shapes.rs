@@ -1,5 +1,5 @@
-//! Code that users write around the futures that borrow nothing: futures that outlive the lock or
-//! the guard that made them. Most of the tests only have to compile.
+//! Code that users write around the futures that borrow nothing, which outlive the lock or the
+//! guard that made them. Most of these tests only have to compile.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::docs::items;
 use super::without_unit_tests;
 
 /// A function for each method, in which the future outlives the value that made it, and the list of
-/// them.
+/// these functions.
 macro_rules! outlives {
     ($($file:literal: $($type:ty),+ => $method:ident $arguments:tt;)+) => {
         const OUTLIVES: &[(&str, &str)] = &[$(($file, stringify!($method))),+];
@@ -68,7 +68,7 @@ outlives! {
     "src/recipes/persistent_node.rs": PersistentNode => close();
 }
 
-/// A new method whose future captures what it need not, or that no shape above is of, fails here.
+/// A new method fails here if its future captures more than it needs, or if it has no shape above.
 #[test]
 fn unborrowed_futures_are_declared_as_such() {
     let mut found = BTreeSet::new();
@@ -77,7 +77,7 @@ fn unborrowed_futures_are_declared_as_such() {
             continue;
         };
         let is_bound = future.contains("'static") || future.contains("use<");
-        // The future of a method that takes its work borrows what the work borrows.
+        // The future of a method that takes its work borrows only what the work borrows.
         if !is_bound && name.contains("work: impl Future<") {
             continue;
         }
@@ -100,7 +100,7 @@ fn unborrowed_futures_are_declared_as_such() {
     assert_eq!(found, compiled);
 }
 
-/// Shared, as an `Arc` of a future that several tasks poll in turn under a lock needs it.
+/// An `Arc` of a future that several tasks poll in turn under a lock needs `Sync`.
 #[expect(dead_code, reason = "it is compiled, not run")]
 fn futures_of_guards_are_sync(
     lock: &LockGuard,
@@ -122,7 +122,7 @@ fn futures_of_guards_are_sync(
     are_sync!(lock, members, permits);
 }
 
-/// Locks of which only the futures stay.
+/// Only the futures of these locks remain.
 #[tokio::test]
 async fn lock_iterator_is_consumed_at_once() {
     let (_server, [client]) = with_clients(start(), connect).await;
@@ -136,7 +136,7 @@ async fn lock_iterator_is_consumed_at_once() {
     assert!(guards.iter().all(LockGuard::is_held));
 }
 
-/// A path is whatever a program has its names in.
+/// A path is any type in which a program has its names.
 #[tokio::test]
 async fn paths_are_any_text() {
     let (_server, [client]) = with_clients(start(), connect).await;
@@ -161,7 +161,7 @@ async fn paths_are_any_text() {
     }
 }
 
-/// Generic code takes each of these.
+/// Generic code accepts each of these locks.
 async fn holds(lock: impl InterProcessLock) -> bool {
     let guard = within("the grant", lock.lock()).await.unwrap();
     let holds = lock.is_acquired_in_this_process() && lock.path() == guard.path();
@@ -218,7 +218,7 @@ async fn multi_locks_accept_any_iterator() {
     assert!(matches!(none, BuildError::NoMembers), "{none:?}");
 }
 
-/// Generic code that works under whatever it holds, and in a task.
+/// Generic code works under any guard, even in a task.
 async fn worker<G: Guard>(guard: G) -> Result<G, Lost> {
     guard.while_held(tokio::task::yield_now()).await?;
     assert!(
@@ -280,8 +280,8 @@ const THREADS: [(&str, &str); 7] = [
     ("test-server/src/server.rs", "zk-test-server"),
 ];
 
-/// Linux cuts names of threads off after fifteen bytes, so that `top` and a core dump show another
-/// one.
+/// Linux cuts off thread names after fifteen bytes, so `top` and a core dump would show different
+/// ones.
 #[test]
 fn thread_names_are_whole_and_documented() {
     let page = super::read("ARCHITECTURE.md");
@@ -298,7 +298,7 @@ fn thread_names_are_whole_and_documented() {
             "thread::Builder::new().name(",
         ] {
             for call in text.split(start).skip(1) {
-                // The one place, which is given the name.
+                // This place receives the name.
                 let is_named = call.starts_with("NAME") || file.ends_with("threads/background.rs");
                 assert!(is_named, "{} gives its thread no `NAME`", file.display());
             }

@@ -29,7 +29,7 @@ async fn hold(client: &Client, path: &str) -> LockGuard {
     .unwrap()
 }
 
-/// Starts to acquire all, and waits until it watches the holder of one of them.
+/// Starts to acquire all locks, and waits until the attempt watches the holder of one of them.
 async fn waiting(
     server: &Server,
     client: &Client,
@@ -79,7 +79,7 @@ async fn release_deletes_in_one_flight() {
     within("the release", release).await.unwrap().unwrap();
 }
 
-/// A contender that wants several, and waits for the first, finds the others free.
+/// A contender that wants several locks and waits for the first still finds the others free.
 // Shows: multi-lock
 #[tokio::test]
 async fn release_begins_with_last_member() {
@@ -129,7 +129,7 @@ async fn release_begins_with_last_member() {
     }
 }
 
-/// A node behind it would be in the way of others, or let others deadlock with this client.
+/// A node in a later queue would block others, or let them deadlock with this client.
 // Shows: multi-lock
 #[tokio::test]
 async fn busy_member_stops_further_creates() {
@@ -175,7 +175,7 @@ async fn busy_try_writes_nothing() {
     let guard = within("the grant", multi(&client).try_lock())
         .await
         .unwrap();
-    // Each member lists by itself, too, because another contender may have come in between.
+    // Each member also lists by itself, because another contender may have come in between.
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 8), (Op::GetChildren, 16), (Op::MultiRead, 1)]
@@ -183,7 +183,7 @@ async fn busy_try_writes_nothing() {
     guard.release().await.unwrap();
 }
 
-/// A request over 1 MiB is answered by a closed connection.
+/// A request over 1 MiB makes the server close the connection.
 // Shows: multi-lock-try
 #[tokio::test]
 async fn large_try_looks_in_several_requests() {
@@ -208,14 +208,14 @@ async fn large_try_looks_in_several_requests() {
     }
 }
 
-/// Each is listed by itself, in the same flight, where the servers do not know a read of several
-/// nodes.
+/// Where the servers cannot read several nodes in one request, each is listed separately, in the
+/// same flight.
 // Shows: multi-lock-try
 #[tokio::test]
 async fn missing_multi_reads_cost_single_lists() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (id, multi) = (session(&client), multi(&client));
-    // Unimplemented, as ZooKeeper 3.4 and 3.5 answer.
+    // The code is Unimplemented, as ZooKeeper 3.4 and 3.5 answer.
     server.fail(Match::op(Op::MultiRead).always(), -6);
     for reads in [1, 0] {
         server.reset_counters();

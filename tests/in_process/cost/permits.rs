@@ -47,7 +47,7 @@ async fn free_permit_costs_five_requests() {
     );
 }
 
-/// With the create and the list of the queue in one flight before, and the transaction after, a
+/// The create and the list of the queue go in one flight, then the look, then the transaction, so a
 /// free permit takes three round trips.
 // Shows: permits-by-one-transaction
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn leases_and_limit_share_one_flight() {
         .unwrap();
 }
 
-/// All of them by one transaction; that it is no more than the limit is asked beside the queue.
+/// One transaction creates all permits; the limit is read along with the queue.
 #[tokio::test]
 async fn many_permits_cost_one_request_more() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -89,7 +89,7 @@ async fn many_permits_cost_one_request_more() {
     assert_eq!(requests(&server, id), [(Op::Delete, 100)]);
 }
 
-/// A permit that is returned wakes the first in line and no other.
+/// A permit that is returned wakes only the first waiter.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn returned_permit_wakes_one_waiter() {
@@ -147,7 +147,7 @@ async fn returned_permit_wakes_one_waiter() {
     .await;
 }
 
-/// Who has the oldest permit is read once.
+/// The holder of the oldest permit is read once.
 // Shows: try-permits, held-by
 #[tokio::test]
 async fn busy_try_costs_five_reads() {
@@ -176,7 +176,7 @@ async fn busy_try_costs_five_reads() {
     let permit = within("the permit", semaphore(&client, 1).try_acquire())
         .await
         .unwrap();
-    // A look before it queues.
+    // The contender looks once before it queues.
     let asked = [
         (Op::Create, 1),
         (Op::GetChildren, 3),

@@ -1,4 +1,4 @@
-//! The cost of a queue that moves: which waiters a release wakes, and the requests that they send.
+//! The cost of a moving queue: which waiters a release wakes, and the requests that they send.
 
 use test_support::prelude::*;
 
@@ -28,8 +28,8 @@ impl Kind {
         within("the grant", self.lock(client).lock()).await.unwrap()
     }
 
-    /// Stands at the end of the queue, has asked all that it asks there, and is answered where it
-    /// shows.
+    /// Joins the end of the queue, and returns once the contender has sent all its requests there
+    /// and is answered.
     async fn queue(
         self,
         server: &Server,
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// Requests count when they arrive, watches when they are there.
+/// Requests count when they arrive, watches when they exist.
 async fn watched(server: &Server, watches: usize) {
     until(server, "the watches", move |view| view.watches() == watches).await;
 }
@@ -86,7 +86,7 @@ async fn free_lock_costs_two_requests() {
     }
 }
 
-/// A reader beside others costs as much as on a free lock; its release wakes no contender.
+/// A reader that joins others costs as much as on a free lock; its release wakes no contender.
 #[tokio::test]
 async fn reader_among_readers_costs_two_requests() {
     let (server, [first, second]) = with_clients(start(), calm).await;
@@ -108,8 +108,8 @@ async fn reader_among_readers_costs_two_requests() {
     drop(others);
 }
 
-/// Six clients, one behind the other: each release wakes the next, who looks once more, and no
-/// other does anything.
+/// Six clients queue in a row: each release wakes the next client, which looks once more; the
+/// others do nothing.
 // Shows: watch-one-node
 #[tokio::test]
 async fn release_wakes_one_foreign_waiter() {
@@ -153,8 +153,8 @@ async fn release_wakes_one_foreign_waiter() {
     }
 }
 
-/// Six tasks of one client, each with a node of its own: the deletion and the hand-over are one
-/// request, and a new waiter costs its create.
+/// Six tasks of one client queue, each with its own node: one request deletes and hands over, and a
+/// new waiter costs its create.
 #[tokio::test]
 async fn fair_release_wakes_one_own_waiter() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -180,12 +180,12 @@ async fn fair_release_wakes_one_own_waiter() {
 }
 
 /// How many lists thousands of fair waiters of one process may cost: one for the first, and a few
-/// where something was under way.
+/// while a request was unanswered.
 const FEW: u64 = 5;
 
-/// A waiter that comes behind one of its own session, with the next number, knows whom to wait for;
-/// one behind a waiter that gives up waits for the one before it. Neither needs a list, which grows
-/// with their number.
+/// A waiter behind one of its own session with the preceding number knows its predecessor; a waiter
+/// behind one that gives up waits for the one before that. Neither needs a list, whose size grows
+/// with the queue.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn fair_waiters_need_no_lists() {
@@ -206,7 +206,7 @@ async fn fair_waiters_need_no_lists() {
         assert!(lists <= FEW, "{lists} lists for {WAITERS} that came");
         assert!(counters.requests_of(id, Op::GetData) <= 1);
 
-        // The waiters leave one after another in any order, then all but one at once.
+        // The waiters leave one by one in any order, then all but one at once.
         server.reset_counters();
         let mut dice = Random::new(17);
         let mut last = places.remove(WAITERS / 2);
@@ -236,8 +236,8 @@ async fn fair_waiters_need_no_lists() {
 
 const READERS: usize = 30;
 
-/// A writer holds, a second waits, and thirty readers wait for the second: the first one's release
-/// is none of theirs. (Curator's readers wait for the first: 63 requests, and all of them wait
+/// A writer holds, a second waits, and thirty readers wait for the second: the first writer's
+/// release does not concern them. (Curator's readers wait for the first: 63 requests, and all wait
 /// again.)
 // Shows: read-write
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn writers_release_wakes_no_later_readers() {
         assert_eq!(counters.total_requests(), 2, "nothing of any reader's");
         assert_eq!(counters.notifications(), 1);
 
-        // All of them are at the head of the queue now.
+        // All readers are now at the head of the queue.
         server.reset_counters();
         held.release().await.unwrap();
         let mut guards = Vec::new();
@@ -286,7 +286,7 @@ async fn writers_release_wakes_no_later_readers() {
             (clients.len() as u64, 0)
         );
 
-        // No waiter is left for any of them.
+        // No waiter is left that would cost a request.
         server.reset_counters();
         for guard in guards {
             guard.release().await.unwrap();
@@ -299,7 +299,7 @@ async fn writers_release_wakes_no_later_readers() {
     }
 }
 
-/// Thirty readers that wait: of one client, which share a node, or of one each.
+/// Returns thirty waiting readers: of one client, which share a node, or of one client each.
 async fn readers(
     server: &Server,
     each: bool,

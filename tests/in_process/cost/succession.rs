@@ -53,8 +53,8 @@ async fn hot_free_lock_costs_one_request() {
     }
 }
 
-/// The next grant after another client's lists, and so do those after it, until three were free
-/// again. The watch stays.
+/// The first grant after another client's lists needs a list, as do those after it until three were
+/// free again. The watch stays.
 // Shows: succession
 #[tokio::test]
 async fn stranger_causes_three_more_lists() {
@@ -86,7 +86,7 @@ async fn stranger_causes_three_more_lists() {
     }
 }
 
-/// Readers that are inside together, each by a node of its own, follow each other.
+/// Readers that hold the lock together, each with its own node, follow each other.
 // Shows: succession
 #[tokio::test]
 async fn concurrent_readers_need_no_list() {
@@ -113,7 +113,7 @@ async fn concurrent_readers_need_no_list() {
     assert_eq!(cycle(&server, id, &lock).await, HOT);
 }
 
-/// Readers and writers in turns, as long as each is gone before the next comes.
+/// Readers and writers take turns, as long as each is gone before the next comes.
 // Shows: succession
 #[tokio::test]
 async fn alternating_readers_writers_need_no_list() {
@@ -146,7 +146,7 @@ async fn hot_free_try_costs_one_list() {
     assert_eq!(requests(&server, id), LISTED);
 }
 
-/// Beside the leases and the limit, which a permit is judged by.
+/// The extra requests read the leases and the limit, which decide on a permit.
 #[tokio::test]
 async fn hot_free_permit_costs_four_requests() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -169,7 +169,8 @@ async fn hot_free_permit_costs_four_requests() {
     }
 }
 
-/// A lock that is not used for some heartbeats gives its watch back; so does the last handle.
+/// A lock that is unused for some heartbeats removes its watch, as does the drop of the last
+/// handle.
 // Shows: directory-watch
 #[tokio::test]
 async fn idle_lock_is_not_watched() {
@@ -182,7 +183,7 @@ async fn idle_lock_is_not_watched() {
     .await;
     let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
     let used = async || {
-        // On a slow machine it is idle between one use and the next.
+        // On a slow machine the lock is idle between one use and the next.
         while server.watches_on(DIRECTORY) != [id] {
             get(&lock).await.release().await.unwrap();
         }
@@ -204,7 +205,7 @@ async fn idle_lock_is_not_watched() {
 // Shows: watch-limit, directory-watch
 #[tokio::test]
 async fn directories_are_watched_within_the_limit() {
-    // 30 KiB at most, of paths of 2 KiB and the four bytes of their length.
+    // The limit is 30 KiB, of paths of 2 KiB and the four bytes of their length.
     const WATCHED: usize = 14;
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let long = "x".repeat(2047);

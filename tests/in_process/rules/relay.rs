@@ -1,6 +1,6 @@
-//! A session that is replaced (docs/protocol.md#replaced-session): a server that hands out another
-//! session where ours was asked for, as ClickHouse Keeper does once it has forgotten it. The test
-//! server is honest, so a relay in front of it forgets.
+//! A replaced session (docs/protocol.md#replaced-session): a server grants a new session where the
+//! client asked for its own, as ClickHouse Keeper does once it has forgotten the session. The test
+//! server does not do so, so a relay in front of it does.
 
 use std::net::SocketAddr;
 
@@ -28,8 +28,8 @@ impl Relay {
     }
 }
 
-/// Passes everything on, but may make of the first frame, which asks for a session, one that asks
-/// for a new one.
+/// Passes everything on, but may turn the first frame, which asks for a session, into a request for
+/// a new one.
 async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
     let pass_on = async {
         let mut upstream = TcpStream::connect(server).await?;
@@ -38,8 +38,8 @@ async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
         let mut connect = vec![0; length as usize];
         client.read_exact(&mut connect).await?;
         if forget {
-            // Protocol, last zxid and timeout; the session's id; its password, with the length in
-            // front.
+            // The frame has the protocol, the last zxid and the timeout, the session's id, and its
+            // password with the length in front.
             connect[16..24].fill(0);
             connect[28..44].fill(0);
         }
@@ -47,7 +47,7 @@ async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
         upstream.write_all(&connect).await?;
         copy_bidirectional(&mut client, &mut upstream).await
     };
-    // However it ends, both connections end with it.
+    // Whatever ends the relay ends both connections.
     drop(pass_on.await);
 }
 
@@ -64,8 +64,7 @@ async fn client_behind(relay: &Relay) -> Client {
 }
 
 /// Cuts the client's connection, and waits until the server has given it another session. The relay
-/// continues to forget: a client that did not wait for the answer, on a busy machine, connects
-/// again.
+/// keeps forgetting: on a busy machine, a client that did not wait for the answer connects again.
 async fn replace(server: &Server, relay: &Relay, id: i64) {
     let newest = server.sessions().last().unwrap().id;
     relay.forget.store(true, Ordering::SeqCst);
@@ -76,8 +75,8 @@ async fn replace(server: &Server, relay: &Relay, id: i64) {
     .await;
 }
 
-/// The node lives as long as its session does, which no handle keeps any more; with the node the
-/// lock is lost.
+/// The node lives as long as its session, which no handle keeps any more; the lock is lost with the
+/// node.
 // Shows: replaced-session
 #[tokio::test]
 async fn replaced_session_loses_the_lock() {
@@ -112,7 +111,8 @@ async fn replaced_session_loses_the_lock() {
     assert_clean(&server, "after the replacement").await;
 }
 
-/// Nothing was held, so nothing was lost; the first create tells by its owner.
+/// Nothing was held, so nothing was lost; the owner of the first created node reveals the
+/// replacement.
 // Shows: replaced-session
 #[tokio::test]
 async fn next_create_reveals_replaced_session() {
@@ -135,7 +135,7 @@ async fn next_create_reveals_replaced_session() {
     assert_clean(&server, "after the replacement").await;
 }
 
-/// The node that is created in a session that has replaced another.
+/// The node that is created in a replacing session.
 #[derive(Clone, Copy, Debug)]
 enum Created {
     Lock,
@@ -174,7 +174,7 @@ impl Created {
     }
 }
 
-/// The nodes that were created in the session that has replaced the client's go with it.
+/// The nodes that were created in the replacing session go with it.
 // Shows: replaced-session
 #[tokio::test]
 async fn replaced_session_leaves_no_node() {
@@ -217,7 +217,7 @@ async fn replaced_session_leaves_no_node() {
     }
 }
 
-/// The node of the session of before is this client's own, and goes by itself: no other is in the
+/// The earlier session's node belongs to this client and goes by itself: no other process is in the
 /// way.
 // Shows: persistent-node
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn persistent_node_outwaits_replaced_session() {
         view.watches_on("/services/web-1").contains(&new)
     })
     .await;
-    // The client has learned of the node that it found.
+    // The client has learned who owns the node that it found.
     Barrier::new(&client).await.pass().await;
     assert_eq!(node.state(), PersistentNodeState::Absent);
     assert_eq!(server.node("/services/web-1").unwrap().ephemeral_owner, old);
@@ -256,7 +256,7 @@ async fn persistent_node_outwaits_replaced_session() {
     server.freeze_expiry(false);
 }
 
-/// Repeated after a lost answer, the create says only that the node exists: whose it is decides.
+/// After a lost answer, the repeated create only says that the node exists; its owner decides.
 // Shows: owner-check, replaced-session
 #[tokio::test]
 async fn conversion_in_replaced_session_loses_lock() {

@@ -28,7 +28,7 @@ async fn drops_need_no_runtime_or_session() {
     client.flush(SOON).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 
-    // The last of a client, guard and handle, in any order, ends the session.
+    // The last drop of a client, guard or handle, in any order, ends the session.
     for order in 0..3 {
         let client = connect(&server).await;
         let id = session(&client);
@@ -55,7 +55,7 @@ async fn drops_need_no_runtime_or_session() {
     elsewhere(Box::new(move || drop((guard, handle, client))));
 }
 
-/// A waker that panics, and tells when.
+/// A waker that panics, and reports when.
 #[derive(Default)]
 struct TellingBroken(Notify);
 
@@ -66,8 +66,7 @@ impl Wake for TellingBroken {
     }
 }
 
-/// The attempt's task panics where it reports that the time is over, while its create is not
-/// answered.
+/// The attempt's task panics when it reports the timeout, while its create is unanswered.
 // Shows: contained-lines
 #[tokio::test]
 async fn panic_during_create_leaves_no_node() {
@@ -96,7 +95,7 @@ async fn panic_during_create_leaves_no_node() {
     .await;
 }
 
-/// Wakers are foreign code, and run where the end of the session is reported.
+/// Wakers are foreign code, and run on the thread that reports the end of the session.
 // Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
 async fn panicking_wakers_block_nothing() {
@@ -109,8 +108,8 @@ async fn panicking_wakers_block_nothing() {
     let waker = broken_waker();
     let mut context = Context::from_waker(&waker);
     let (mut broken, mut listeners) = (Vec::new(), Vec::new());
-    // The order in which many listeners are woken is not determined, so listeners wait before,
-    // between and after those that panic.
+    // The order in which listeners are woken is not determined, so listeners wait before, between
+    // and after those that panic.
     for guard in guards.iter().cycle().take(60) {
         listeners.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
@@ -119,7 +118,7 @@ async fn panicking_wakers_block_nothing() {
         assert!(changed.as_mut().poll(&mut context).is_pending());
         broken.push((lost, changed));
     }
-    // Nor is that of those who watch the client's state.
+    // The order of the watchers of the client's state is not determined either.
     let (mut broken_watches, mut told_watches) = (Vec::new(), Vec::new());
     for _ in 0..60 {
         let mut states = client.watch_state();

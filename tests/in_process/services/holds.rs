@@ -1,8 +1,8 @@
-//! The holds of a client's guards: listed, and waited for.
+//! The holds of a client's guards, listed and awaited.
 
 use test_support::prelude::*;
 
-/// Waits for a hold of each recipe, from before it is asked for, and for its end.
+/// Waits for a hold of each recipe from before its request, and for its end.
 #[tokio::test]
 async fn holds_of_every_recipe_are_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
@@ -72,8 +72,8 @@ async fn holds_of_every_recipe_are_seen() {
     client.close().await.unwrap();
 }
 
-/// The lock is granted, but its caller has no guard yet that could tell a loss: a session that
-/// expires now only makes the call take longer.
+/// The lock is granted, but its caller has no guard yet that could report a loss: a session that
+/// expires now only delays the call.
 async fn not_before_the_guard<G>(
     client: &Client,
     path: &str,
@@ -137,7 +137,7 @@ async fn closed_client_holds_nothing() {
     assert!(client.wait_until_held("/mutex").await.is_none());
 }
 
-/// A lock that is handed over in memory is held by the next from the same moment on.
+/// A lock that is handed over in memory is held by the next caller from that moment.
 #[tokio::test]
 async fn handed_over_lock_is_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
@@ -158,7 +158,7 @@ async fn handed_over_lock_is_seen() {
     client.close().await.unwrap();
 }
 
-/// The grant was on its way to a caller who left.
+/// The grant was made to a caller that had left.
 #[tokio::test]
 async fn untaken_grant_is_released() {
     let (_server, [client]) = with_clients(start(), connect).await;

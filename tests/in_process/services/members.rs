@@ -24,7 +24,7 @@ async fn members_know_each_other() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let two = join(&other, "2").await;
-    // The node belongs to another program, and its name is no id of this crate.
+    // The node belongs to another program, and its name is not an id of this crate.
     server.create("/services/web/100%", "by hand").unwrap();
     let members = within("the members", one.members()).await.unwrap();
     assert_eq!(ids(&members), ["1", "100%", "2"]);
@@ -49,7 +49,7 @@ async fn members_know_each_other() {
     );
 }
 
-/// An id that needs an escape is refused, since its node would have another name.
+/// An id that needs an escape is refused, because its node would have a different name.
 // Shows: group-watch
 #[tokio::test]
 async fn id_is_the_nodes_name() {
@@ -108,7 +108,7 @@ async fn joins_and_departures_are_batched() {
         ids(&within("the members", watch.changed()).await.unwrap()),
         ["1"]
     );
-    // Between two calls: nothing is lost, and all is one change.
+    // Between two calls no change is lost, and all changes are one.
     let two = join(&other, "2").await;
     let three = join(&other, "3").await;
     within("the end", two.close()).await.unwrap();
@@ -148,7 +148,7 @@ async fn returning_member_is_a_change() {
     drop(two);
 }
 
-/// The next session may be at a server that lags behind: it shows what it knew before.
+/// The next session may be at a server that lags behind: the watch keeps showing what it knew.
 // Shows: group-watch
 #[tokio::test]
 async fn next_session_shows_nothing_older() {
@@ -183,7 +183,7 @@ async fn next_session_shows_nothing_older() {
     .await;
     let id = session(&watcher);
     assert_eq!(syncs(id), [Op::Sync, Op::GetChildren]);
-    // In the same session the next list is no older.
+    // In the same session the next list is never older.
     let two = join(&client, "2").await;
     assert_eq!(
         ids(&within("the change", waiting).await.unwrap()),
@@ -193,7 +193,7 @@ async fn next_session_shows_nothing_older() {
     drop((one, two));
 }
 
-/// New data alone are no change, and cost no look.
+/// New data alone is not a change, and costs no look.
 // Shows: group-watch
 #[tokio::test]
 async fn watch_costs_two_lists_and_reads() {
@@ -236,7 +236,7 @@ async fn empty_group_is_watched() {
         view.children(GROUP).is_empty()
     })
     .await;
-    // The directory itself is deleted.
+    // The directory is deleted as well.
     server.delete(GROUP).unwrap();
     assert!(
         within("the members", watch.changed())
@@ -267,7 +267,8 @@ async fn faults_lose_no_change() {
     let mut watch = left.watch();
     within("the end", left.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
-    // A lost list, a lost connection while it waits, and a session that ends.
+    // The rounds are a lost list, a connection that is lost during the wait, and a session that
+    // ends.
     for round in 0..3 {
         let id = session(&watcher);
         let fault = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);

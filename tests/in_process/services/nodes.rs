@@ -1,4 +1,4 @@
-//! An ephemeral node that comes back: docs/protocol.md#persistent-node.
+//! A persistent node is ephemeral and comes back: docs/protocol.md#persistent-node.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -22,7 +22,7 @@ fn state(node: &PersistentNode, wanted: PersistentNodeState) -> impl Future<Outp
     async move { arrived.await.unwrap() }
 }
 
-/// Waits until the node is there, of this session and with these data.
+/// Waits until the node exists in this session with this data.
 #[track_caller]
 fn is_of(server: &Server, owner: i64, data: &'static str) -> impl Future<Output = ()> {
     until(server, "the node", move |view| {
@@ -57,7 +57,7 @@ async fn creates_writes_and_deletes() {
     until(&server, "the end of the watch", |view| view.watches() == 0).await;
 }
 
-/// CURATOR-241: new data while the node is away are those that it comes back with.
+/// CURATOR-241: the node comes back with the data that was set while it was away.
 // Shows: persistent-node
 #[tokio::test]
 async fn data_set_while_absent_are_used() {
@@ -75,9 +75,9 @@ async fn data_set_while_absent_are_used() {
     assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
 }
 
-/// A session that the client gave up may live on on the servers, with its node: whichever handle
-/// made it, it is in the way of none for longer than that session lives, and its end is confirmed
-/// to none before.
+/// A session that the client gave up may live on at the servers, with its node. Whichever handle
+/// made the node, it blocks none for longer than that session lives, and no handle confirms its end
+/// earlier.
 // Shows: persistent-node
 #[tokio::test]
 async fn node_of_earlier_session_is_awaited() {
@@ -128,8 +128,8 @@ async fn node_of_earlier_session_is_awaited() {
     within("the end", again.close()).await.unwrap();
 }
 
-/// The end of the node is not certain if no server confirms it: the node is there until the session
-/// expires.
+/// The end of the node is not certain without a server's confirmation: the node exists until the
+/// session expires.
 // Shows: persistent-node
 #[tokio::test]
 async fn close_is_confirmed_or_fails() {
@@ -148,7 +148,7 @@ async fn close_is_confirmed_or_fails() {
     assert!(server.exists(PATH));
 }
 
-/// The session alone could not tell whose node it is, when both creates are not answered.
+/// The session alone could not identify the owner if both creates are unanswered.
 // Shows: persistent-node
 #[tokio::test]
 async fn nodes_of_client_take_turns() {
@@ -190,7 +190,7 @@ async fn lost_connection_costs_nothing() {
     assert_eq!(server.node(PATH).unwrap().version, 3);
 }
 
-/// CURATOR-258: also after its data were changed, by us or by another process.
+/// CURATOR-258: the same after its data was changed, by this client or another process.
 // Shows: persistent-node
 #[tokio::test]
 async fn deleted_node_is_created_again() {
@@ -201,7 +201,7 @@ async fn deleted_node_is_created_again() {
         match round {
             0 => {}
             1 => within("the write", node.set_data("b")).await.unwrap(),
-            // Data of others stay until the next data of this client.
+            // Data from another process stays until this client sets the next.
             _ => server.set_data(PATH, "by hand").unwrap(),
         }
         let before = server.node(PATH).unwrap().czxid;
@@ -222,8 +222,8 @@ async fn deleted_node_is_created_again() {
     }
 }
 
-/// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which
-/// goes with the earlier session; that node would have stale data, and would be deleted.
+/// CURATOR-154, CURATOR-258: a restarted process finds its own earlier node, which goes with the
+/// earlier session; the node would have stale data, and would be deleted.
 // Shows: persistent-node
 #[tokio::test]
 async fn node_of_another_session_is_awaited() {
@@ -248,7 +248,7 @@ async fn node_of_another_session_is_awaited() {
         "{error}"
     );
     let write = pending(node.set_data("newer"));
-    // The data that another writes to its own node do not matter.
+    // Data that another process writes to the node does not matter.
     server.set_data(PATH, "still old").unwrap();
     until(&server, "the next watch", |view| {
         !view.watches_on(PATH).is_empty()
@@ -270,7 +270,7 @@ async fn close_in_conflict_deletes_nothing() {
     state(&node, PersistentNodeState::Conflict).await;
     within("the end", node.close()).await.unwrap();
     assert_eq!(server.node(PATH).unwrap().data, b"theirs");
-    // Nor a second one of this client, though the session is the same.
+    // A second node of this client is not touched either, though the session is the same.
     server.delete(PATH).unwrap();
     let first = present(&server, &client, "first").await;
     let second = PersistentNode::new(&client, PATH, "second").unwrap();
@@ -281,7 +281,7 @@ async fn close_in_conflict_deletes_nothing() {
     assert!(!server.exists(PATH));
 }
 
-/// A persistent node does not go by itself.
+/// A persistent node of ZooKeeper does not go by itself.
 // Shows: persistent-node
 #[tokio::test]
 async fn persistent_name_is_a_conflict() {
@@ -306,7 +306,7 @@ async fn name_taken_between_sessions_conflicts() {
     within("the create of the next session", gate.wait_hit()).await;
     let second = session(&client);
     let other = connect(&server).await;
-    // The node has the same data, which prove nothing.
+    // The node has the same data, which proves nothing.
     others_node(&server, "a", session(&other));
     gate.release();
     state(&node, PersistentNodeState::Conflict).await;
@@ -336,7 +336,7 @@ async fn unanswered_requests_are_resolved() {
         within("the end", node.close()).await.unwrap();
         assert!(!server.exists(PATH));
         let node = present(&server, &client, "a").await;
-        // The first one deletes nothing: it finds out what came of a create.
+        // The first request deletes nothing: it resolves a create.
         let delete = lose(&server, request(Op::Delete).nth(1), applied, Loss::Close);
         within("the end", node.close()).await.unwrap();
         assert!(!server.exists(PATH));
@@ -345,7 +345,7 @@ async fn unanswered_requests_are_resolved() {
     }
 }
 
-/// A request that was on its way when the node was closed, or dropped, leaves nothing.
+/// A request that was under way when the node was closed or dropped leaves nothing.
 // Shows: persistent-node
 #[tokio::test]
 async fn close_during_creation_leaves_nothing() {
@@ -394,7 +394,7 @@ async fn drop_deletes_the_node() {
     assert!(!server.exists(PATH));
 }
 
-/// No request of a closed client follows, and no call waits for one.
+/// A closed client sends no further request, and no call waits for one.
 // Shows: persistent-node
 #[tokio::test]
 async fn closed_client_ends_the_node() {
@@ -455,7 +455,7 @@ async fn protected_names_are_distinct() {
         server.node("/services/web").unwrap().kind,
         NodeKind::Persistent
     );
-    // The name stays over sessions.
+    // The name stays the same in later sessions.
     let before = session(&client);
     assert!(server.expire_session(before));
     let path = one.path().to_owned();
@@ -504,7 +504,7 @@ async fn refusal_is_reported_and_retried() {
     assert!(server.exists(PATH));
 }
 
-/// The refusal concerns neither data that came before, nor a connection that was lost since.
+/// The refusal concerns neither earlier data nor a connection that was lost since.
 // Shows: persistent-node
 #[tokio::test]
 async fn refusal_belongs_to_refused_data() {
@@ -552,7 +552,7 @@ async fn refusal_belongs_to_refused_data() {
     within("the end", node.close()).await.unwrap();
 }
 
-/// A session that cannot watch more polls, every sixth of the session timeout.
+/// A session without room for watches polls, every sixth of the session timeout.
 // Shows: persistent-node
 #[tokio::test]
 async fn polls_where_watches_are_used_up() {

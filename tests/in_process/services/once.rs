@@ -39,7 +39,7 @@ async fn lock_is_free(server: &Server) {
 }
 
 /// The clocks differ by more than the job takes, so the runs do not overlap (gocron#841). The
-/// occasion is a name, and the record stays.
+/// occasion is a name, so the record prevents a second run.
 // Shows: once-record
 #[tokio::test]
 async fn late_clock_finds_the_record() {
@@ -61,7 +61,7 @@ async fn late_clock_finds_the_record() {
     assert_eq!(stat.ephemeral_owner, 0);
     let line = String::from_utf8(data).unwrap();
     assert!(line.starts_with(&by) && !line.contains('\n'), "{line}");
-    // The next occasion is another.
+    // The next occasion runs again.
     assert_eq!(
         count(job(&late, "2026-11-23"), &runs).await.unwrap(),
         OnceOutcome::Ran(2)
@@ -126,8 +126,8 @@ async fn panic_leaves_no_lock_or_record() {
 // Shows: once-record
 #[tokio::test]
 async fn drop_at_any_point_leaves_nothing() {
-    // At each of its requests: the look, the create and the list of the lock, the read under it,
-    // the record.
+    // The job fails at each of its requests: the look, the create and the list of the lock, the
+    // read under it, the record.
     for op in [
         Op::GetData,
         Op::Create,
@@ -147,7 +147,7 @@ async fn drop_at_any_point_leaves_nothing() {
         gate.release();
         within("the cleanup", client.flush(SOON)).await.unwrap();
         lock_is_free(&server).await;
-        // The next one runs it, or finds the record that was on its way.
+        // The next call runs the job, or finds the record that was under way.
         within(
             "the next run",
             today(&client).run(|_| async { Ok::<_, String>(()) }),
@@ -192,7 +192,7 @@ async fn lost_reply_finds_the_record() {
     }
 }
 
-/// The session ends with the reply: whether the record is there is seen under the next grant.
+/// The session ends with the reply; whether the record exists shows under the next grant.
 // Shows: once-record
 #[tokio::test]
 async fn session_end_leaves_no_doubt() {
@@ -203,7 +203,7 @@ async fn session_end_leaves_no_doubt() {
         server.create("/jobs/report/done", "").unwrap();
         let matcher = Match::op(Op::Multi).path_prefix("/jobs/report/lock/");
         let id = session(&client);
-        // The reply is lost, or the request, and the session ends before the repetition arrives.
+        // The reply or the request is lost, and the session ends before the repetition arrives.
         let fault = match committed {
             true => server.drop_reply(matcher.clone().session(id), Loss::Close),
             false => server.drop_request(matcher.clone().session(id), Loss::Close),
@@ -236,7 +236,7 @@ async fn session_end_leaves_no_doubt() {
 }
 
 /// A write that is to be committed with the record is refused: nothing is recorded, and the error
-/// says what.
+/// gives the reason.
 // Shows: once-record
 #[tokio::test]
 async fn refused_write_records_nothing() {
@@ -258,7 +258,7 @@ async fn refused_write_records_nothing() {
     lock_is_free(&server).await;
 }
 
-/// A lock whose node is deleted by hand: the record is not written beside the next holder's.
+/// A lock's node is deleted by hand: no record is written beside the next holder's.
 // Shows: once-record
 #[tokio::test]
 async fn lost_lock_records_nothing() {
@@ -283,7 +283,7 @@ async fn lost_lock_records_nothing() {
     );
 }
 
-/// Another run has recorded the job when the one that lost its lock ends.
+/// Another run has recorded the job when the run that lost its lock ends.
 // Shows: once-record
 #[tokio::test]
 async fn lost_lock_finds_the_other_record() {
@@ -310,7 +310,7 @@ async fn lost_lock_finds_the_other_record() {
 #[tokio::test]
 async fn run_has_the_state_of_its_lock() {
     let (server, [client]) = with_clients(start(), connect).await;
-    // A run that outlives its job, which has ended.
+    // A run outlives its job, which has ended.
     let (sender, mut runs) = mpsc::unbounded_channel();
     let ended = sender.clone();
     let run = job(&client, "ended").run(|run| async move {
@@ -322,7 +322,7 @@ async fn run_has_the_state_of_its_lock() {
     assert_eq!(outcome, OnceOutcome::Ran(LockState::Held));
     let ended = runs.recv().await.unwrap();
     assert_eq!(ended.state(), LockState::Lost(LostReason::GivenUp));
-    // A run whose job is dropped at the loss.
+    // A run's job is dropped at the loss.
     let lost = today(&client).run(|run| async move {
         sender.send(run).unwrap();
         std::future::pending::<Result<(), String>>().await
@@ -337,7 +337,7 @@ async fn run_has_the_state_of_its_lock() {
     assert_eq!(run.state(), LockState::Lost(LostReason::SessionExpired));
 }
 
-/// The last ones stay, whatever their names are, and a run deletes the others.
+/// The latest records stay, whatever their names, and a run deletes the others.
 // Shows: once-record
 #[tokio::test]
 async fn old_records_are_pruned() {
@@ -359,7 +359,7 @@ async fn old_records_are_pruned() {
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 
-/// The record may have children, which an administrator has made, or be gone since it was listed.
+/// A record may have children from an administrator, or be gone since it was listed.
 // Shows: once-record
 #[tokio::test]
 async fn undeletable_record_blocks_no_other() {
@@ -392,8 +392,8 @@ async fn undeletable_record_blocks_no_other() {
     assert_eq!(kept, ["a", "e"]);
 }
 
-/// A name is no version: once another process may have the lock, what has this name may be a later
-/// record.
+/// A name is not a version: once another process may have the lock, a node of this name may be a
+/// later record.
 // Shows: once-record
 #[tokio::test]
 async fn pruning_needs_the_lock() {
@@ -438,7 +438,7 @@ async fn record_is_read_without_lock() {
     );
 }
 
-/// A waiter runs the job or finds the record, without a look of its own at any clock.
+/// A waiter runs the job or finds the record, without reading a clock.
 // Shows: once-record
 #[tokio::test]
 async fn waiters_find_the_record() {
@@ -489,7 +489,7 @@ async fn rejects_impossible_values_before_sending() {
     assert_eq!(server.counters().total_requests(), before);
 }
 
-/// An occasion from outside.
+/// The occasion comes from outside.
 #[tokio::test]
 async fn occasion_is_any_text() {
     let (server, [client]) = with_clients(start(), connect).await;

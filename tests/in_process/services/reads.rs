@@ -1,4 +1,4 @@
-//! Reading what a lock protects: docs/protocol.md#read-under-lock.
+//! Reads of data that a lock protects: docs/protocol.md#read-under-lock.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -186,7 +186,7 @@ async fn refusal_is_reported_at_once() {
     );
 }
 
-/// The data that was read may be changed under the next holder.
+/// The data that was read may change under the next holder.
 // Shows: read-under-lock
 #[tokio::test]
 async fn loss_ends_a_running_read() {

@@ -21,8 +21,8 @@ async fn until(client: &Client, state: ConnectionState) {
     .unwrap();
 }
 
-/// The lock, after calls that were ended by a round that began before the server was back, or by a
-/// connection that a busy machine has lost.
+/// Returns the lock, after calls that a round ended that began before the server was back, or a
+/// connection that a busy machine lost.
 async fn granted(mutex: &InterProcessMutex) -> LockGuard {
     let granted = async {
         loop {
@@ -35,13 +35,13 @@ async fn granted(mutex: &InterProcessMutex) -> LockGuard {
     within("the grant", granted).await
 }
 
-/// The policy ends a round, and the call that waits for it, but not the client.
+/// The retry policy ends a round, and the call that waits for it, but not the client.
 // Shows: next-round
 #[tokio::test]
 async fn late_server_is_found_without_call() {
     let server = Server::start().unwrap();
     server.stop();
-    // Half of it is for the question why there is no session.
+    // Half of the timeout is for the probe of why there is no session.
     let builder = one_try().connect_timeout(Duration::from_secs(1));
     let client = builder.connect_lazy(&server.connect_string()).unwrap();
     assert_eq!(client.state(), ConnectionState::Connecting);
@@ -67,12 +67,13 @@ async fn late_server_is_found_without_call() {
     client.close().await.unwrap();
 }
 
-/// A call whose time passes before a try to connect has failed again says why the last one did.
+/// A call whose deadline passes before a connection attempt has failed again reports the last
+/// failure.
 #[tokio::test]
 async fn short_wait_names_failed_servers() {
     let server = Server::start().unwrap();
     server.stop();
-    // A try lasts for longer than the call that is to end in its middle.
+    // A try lasts for longer than the call that is to end during the try.
     let once = RetryPolicy::n_times(0, Duration::ZERO);
     let builder = Client::builder()
         .connect_timeout(Duration::from_secs(2))
@@ -93,7 +94,7 @@ async fn short_wait_names_failed_servers() {
     client.close().await.unwrap();
 }
 
-/// A lost session is replaced as that of any other client: the state is `Lost`, not `Connecting`.
+/// A lost session is replaced as any client's: the state is `Lost`, not `Connecting`.
 #[tokio::test]
 async fn lost_session_is_replaced() {
     // Longer than a busy machine pauses.
@@ -116,7 +117,7 @@ async fn lost_session_is_replaced() {
     client.close().await.unwrap();
 }
 
-/// Nothing is left running of a client that is dropped before it has a session.
+/// A client that is dropped before it has a session leaves nothing running.
 #[tokio::test]
 async fn dropped_client_stops_connecting() {
     let server = Server::start().unwrap();

@@ -1,4 +1,4 @@
-//! Watches of states: a caller that looks at one, for however long, holds nothing up
+//! Watches of states: a caller that examines a state, for however long, holds nothing up
 //! (docs/protocol.md#no-lock-across-await).
 
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ struct Slow<S> {
 }
 
 impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
-    /// Waits for this state in a thread without a runtime.
+    /// Starts to wait for this state on a thread without a runtime.
     fn waits_for(wanted: S, mut states: StateWatch<S>) -> Self {
         let ((enters, entered), (gate, opened)) = (oneshot::channel(), mpsc::channel());
         let mut enters = Some(enters);
@@ -40,7 +40,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
         within("the predicate", &mut self.entered).await.unwrap();
     }
 
-    /// Opens the gate, and returns what came of the call.
+    /// Opens the gate, and returns the outcome of the call.
     fn finish(self) -> Option<S> {
         assert!(!self.thread.is_finished(), "the gate was closed until now");
         self.gate.send(()).unwrap();
@@ -48,8 +48,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
     }
 }
 
-/// The thread that tells the states is the one that renews the lease, and runs all else of a
-/// client.
+/// The thread that reports the states also renews the lease, and runs the client's other work.
 // Shows: session-thread, no-lock-across-await
 #[tokio::test]
 async fn blocking_predicate_costs_no_lock() {
@@ -116,7 +115,7 @@ async fn blocking_predicate_costs_no_lock() {
     assert_eq!(of_client.finish(), Some(ConnectionState::Closed));
 }
 
-/// The state that is returned last.
+/// Returns the last state.
 async fn last<S: Copy + Send + Sync>(mut states: StateWatch<S>) -> Option<S> {
     let mut last = None;
     while let Some(state) = within("a state", states.changed()).await {

@@ -1,8 +1,8 @@
-//! A service that stops: what a drain waits for when replies are lost, and what it costs.
+//! The stop of a service: what a drain waits for when replies are lost, and its cost.
 
 use test_support::prelude::*;
 
-/// A release that is under way is answered before the session is closed.
+/// A release that is under way is answered before the session closes.
 // Shows: drain
 #[tokio::test]
 async fn unanswered_release_is_confirmed() {
@@ -20,7 +20,7 @@ async fn unanswered_release_is_confirmed() {
     .await;
 }
 
-/// The time that the caller gives covers the wait for releases too.
+/// The caller's timeout covers the wait for releases too.
 #[tokio::test]
 async fn late_release_ends_with_session() {
     let (server, [client]) = with_clients(start(), connect).await;
@@ -64,7 +64,7 @@ async fn drained_leader_steps_down() {
     within("the drain", theirs.drain(SOON)).await.unwrap();
 }
 
-/// The drain may have looked before the grant: its caller must not begin to work.
+/// The drain may have looked before the grant; the caller must not begin to work.
 // Shows: drain
 #[tokio::test]
 async fn drain_returns_untaken_grant() {
@@ -72,7 +72,7 @@ async fn drain_returns_untaken_grant() {
     let both = InterProcessMultiLock::from_paths(&client, ["/multi/a", "/multi/b"]).unwrap();
     let tried = pending(both.try_lock());
     let mut place = within("the place", fair(&client).enqueue()).await.unwrap();
-    // Granted, and kept in the place.
+    // The lock is granted, and the place keeps it.
     assert_eq!(within("the position", place.position()).await.unwrap(), 0);
     let members =
         ["/multi/a", "/multi/b"].map(|path| InterProcessMutex::new(&client, path).unwrap());
@@ -114,8 +114,7 @@ async fn drain_ends_untaken_leadership() {
     assert_eq!(server.children("/leader").len(), 0);
 }
 
-/// A caller that has not taken its grant, and leaves without asking for it, is waited for no
-/// longer.
+/// A drain does not wait for a caller that leaves without taking its grant.
 // Shows: drain
 #[tokio::test]
 async fn dropped_grant_ends_a_drain() {
@@ -130,7 +129,7 @@ async fn dropped_grant_ends_a_drain() {
     within("the drain", drain).await.unwrap();
 }
 
-/// Without a guard it is a close.
+/// Without a guard, a drain is a close.
 #[tokio::test]
 async fn idle_drain_writes_nothing() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -150,7 +149,7 @@ async fn idle_drain_writes_nothing() {
     assert!(server.sessions().is_empty());
 }
 
-/// The drain ends also before there is a session, and when there never is one.
+/// The drain ends even before there is a session, and if there never is one.
 #[tokio::test]
 async fn unconnected_client_is_drained() {
     let server = start();
@@ -162,7 +161,7 @@ async fn unconnected_client_is_drained() {
     assert!(within("its end", waiter).await.is_err());
 }
 
-/// The wakers of others that wait are foreign code.
+/// The wakers of other waiters are foreign code.
 // Shows: drain, no-lock-across-await
 #[tokio::test]
 async fn panicking_wakers_block_no_drain() {

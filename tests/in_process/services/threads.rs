@@ -1,4 +1,4 @@
-//! The blocking methods, on threads that have no executor.
+//! The blocking methods, on threads without an executor.
 
 use std::thread;
 
@@ -38,7 +38,7 @@ fn threads_of_clients_exclude_each_other() {
     assert!(server.sessions().is_empty());
 }
 
-/// An error names the caller's line, not one of this library.
+/// An error names the caller's line, not one in this library.
 #[test]
 fn errors_name_the_callers_line() {
     let server = start();
@@ -126,7 +126,7 @@ fn errors_name_the_callers_line() {
     client.blocking_drain(SOON).unwrap();
 }
 
-/// The thread of a runtime is blocked, and nothing more: the session has its own.
+/// Only the runtime's thread is blocked: the session has its own.
 #[tokio::test(flavor = "current_thread")]
 async fn blocks_only_the_runtimes_thread() {
     let server = start();

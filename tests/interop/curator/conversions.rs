@@ -8,8 +8,8 @@ use crate::curator::java::{scripted_peer, steps};
 use crate::outside::{children, watches_only};
 use crate::{Outcome, block_on};
 
-/// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait;
-/// when the write node goes they are first.
+/// CURATOR-621: until 5.5 the read node gets its own number, behind the waiting writers; when the
+/// write node goes they are first.
 pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut curator = scripted_peer(peer, &servers)?;
@@ -59,8 +59,7 @@ fn has_the_bug(peer: &CuratorPeer) -> bool {
     (numbers.next(), numbers.next()) < (Some(5), Some(5))
 }
 
-/// The library's own writer downgrades: one transaction puts the read node where the write node
-/// was.
+/// The library's own writer downgrades: one transaction replaces the write node with the read node.
 pub(crate) fn own_downgrade(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let lock = InterProcessReadWriteLock::new(client, path)?;
@@ -77,8 +76,8 @@ pub(crate) fn own_downgrade(peer: &CuratorPeer) -> Outcome {
             reader.fencing_token(),
             ReadToken::from_parts(token.zxid(), token.counter())
         );
-        // The queue is in order of arrival, so a reader is behind the writer; this crate's reader
-        // too.
+        // The queue is in order of arrival, so a reader is behind the writer, as this crate's
+        // reader is.
         curator.call("c", &format!("try read {path}"), "may not")?;
         let ours = lock.read_lock().try_lock().await;
         assert!(

@@ -1,5 +1,5 @@
-//! Counters of this crate and Curator's: both count at once, Curator's under a mutex, while both
-//! are killed.
+//! Counters of this crate and of Curator: both sides count at once, Curator's under a mutex, while
+//! workers of both are killed.
 //!
 //! The arguments of a worker are, as in the pairings, the servers, the session timeout, the path,
 //! the directory of the journal and its name. Until its stdin ends it repeats: take a number from
@@ -22,10 +22,10 @@ use crate::{Failure, Outcome, WORK_LIMIT, block_on, connect};
 /// The first argument that makes a worker of this binary.
 const WORKER: &str = "counter-worker";
 
-/// A killed holder of the mutex keeps the contenders waiting for as long.
+/// A killed holder of the mutex keeps the contenders waiting for this time.
 const SESSION_MS: u64 = 2_500;
 
-/// Numbers that are handed out, at least, and kills of either kind.
+/// The least count of numbers handed out, and the kills of either kind.
 const NUMBERS: usize = 1_500;
 const KILLS: usize = 8;
 /// Processes of either kind.
@@ -70,7 +70,7 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
         let client = loop {
             match builder.clone().connect(servers).await {
                 Ok(client) => break client,
-                // A connection that was cut, or a machine on which everything starts at once.
+                // The connection was cut, or everything starts at once on this machine.
                 Err(e) if e.is_retryable() => journal.append(&format!("trouble {name}"))?,
                 Err(e) => return Err(e.into()),
             }
@@ -111,7 +111,7 @@ struct Worker {
 struct Start {
     dir: PathBuf,
     path: String,
-    /// Ours are behind a proxy that cuts their connections.
+    /// This crate's workers are behind a proxy that cuts their connections.
     servers: BTreeMap<&'static str, String>,
     java: java::Program,
     started: usize,
@@ -185,7 +185,7 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
     Ok(())
 }
 
-/// Runs all workers, kills one after the other, and ends the rest.
+/// Runs all workers, kills them one by one, and ends the rest.
 fn count_and_kill(
     start: &mut Start,
     proxy: &Proxy,
@@ -220,7 +220,7 @@ fn count_and_kill(
                     count += 1;
                     waits_for.remove(number.split(' ').next().unwrap_or(number));
                 }
-                // At every seventh.
+                // A worker is killed at every seventh number.
                 if count / 7 > before / 7 {
                     proxy.cut(Cut::Reset);
                 }
@@ -255,8 +255,8 @@ fn count_and_kill(
     Ok(())
 }
 
-/// Checks that every number occurs once, below the counter's value, and that the sum is that of the
-/// additions and of some of those that may have been made.
+/// Checks that every number occurs once, below the counter's value, and that the sum consists of
+/// the acknowledged additions and of some of the uncertain ones.
 fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
     let mut numbers = BTreeSet::new();
     let (mut taken, mut added, mut doubtful) = (BTreeMap::<&str, usize>::new(), 0, 0);

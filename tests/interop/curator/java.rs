@@ -35,7 +35,7 @@ pub(crate) fn workers(
     })
 }
 
-/// Curator's locks, to be moved step by step.
+/// Starts Curator's locks, which a test controls step by step.
 pub(crate) fn scripted_peer(
     peer: &CuratorPeer,
     servers: &ZooKeeper,
@@ -46,7 +46,7 @@ pub(crate) fn scripted_peer(
     ScriptedPeer::start(command, programs)
 }
 
-/// A trial that moves them so.
+/// A trial that controls Curator's locks step by step.
 pub(crate) fn steps(
     peer: &CuratorPeer,
     steps: impl AsyncFnOnce(&ZooKeeper, &mut ScriptedPeer, &str, &Client) -> Outcome,
@@ -54,7 +54,7 @@ pub(crate) fn steps(
     step_by_step(|servers| scripted_peer(peer, servers), steps)
 }
 
-/// A program that can be started any number of times.
+/// A program that can be started repeatedly.
 #[derive(Debug)]
 pub(crate) struct Program {
     programs: Arc<Programs>,
@@ -74,7 +74,7 @@ impl Program {
     }
 }
 
-/// The programs, compiled. They go with the last trial that uses them.
+/// The compiled programs. The last trial that uses them deletes them.
 #[derive(Debug)]
 struct Programs {
     peer: CuratorPeer,
@@ -117,7 +117,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// A small machine that starts quickly.
+    /// The options make a small virtual machine that starts quickly.
     fn run(&self, main: &str) -> Command {
         let mut command = Command::new(&self.peer.java);
         command.args([

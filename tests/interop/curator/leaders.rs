@@ -15,7 +15,8 @@ fn shown(participants: &[Participant]) -> String {
     ids.collect::<Vec<_>>().join(" ")
 }
 
-/// Java, ours, Java: each leads when the one before it leaves, and all see the same.
+/// A participant of Java, one of this crate and one of Java: each leads when its predecessor
+/// leaves, and all show the same participants.
 pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         curator.call("a", &format!("leader start latch {path} java-1"), "started")?;
@@ -44,7 +45,7 @@ pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// The selectors of Java and of Rust lead in turn in one election.
+/// The selectors of Java and of Rust take turns to lead in one election.
 pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         curator.call(

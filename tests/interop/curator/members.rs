@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::curator::java::steps;
 use crate::scripted_peer::ScriptedPeer;
 
-/// Waits until Curator's cache, which tells no test what it has heard, shows these members.
+/// Waits until Curator's cache, which reports no events to a test, shows these members.
 fn curator_sees(curator: &mut ScriptedPeer, members: &str) -> Outcome {
     poll_until(&format!("Curator to see {members}"), SOON, || {
         let seen = curator

@@ -1,4 +1,4 @@
-//! Locks that order themselves by different rules do not meet on one path: we notice, Curator does
+//! Locks with different queue orders must not meet on one path: this crate notices, Curator does
 //! not.
 
 use test_support::peers::CuratorPeer;
@@ -19,7 +19,7 @@ pub(crate) fn mutex_among_read_write_nodes(peer: &CuratorPeer) -> Outcome {
             refused(client, mutex.lock(), name).await?;
             curator.call("t", &format!("release {kind} {path}"), "released")?;
         }
-        // Once they are gone it is a mutex's path like any other.
+        // Once the nodes are gone, a mutex can use the path again.
         mutex.lock().await?.release().await?;
         Ok(())
     })

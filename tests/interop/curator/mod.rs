@@ -1,4 +1,5 @@
-//! Our locks and Curator's on the same path, in processes of their own, some of which are killed.
+//! This crate's locks and Curator's on the same path, in separate processes, some of which are
+//! killed.
 
 mod conversions;
 pub(crate) mod counters;

@@ -1,4 +1,4 @@
-//! Both sides contend for as long as it takes.
+//! Both sides contend until the extent is reached.
 
 use test_support::peers::CuratorPeer;
 use test_support::shared_standalone;
@@ -45,7 +45,7 @@ pub(crate) fn fair_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
     in_halves(&servers, "fair-locks", &sides, |_| Ok(()))
 }
 
-/// Ours are downgraded in between; of Curator's only later versions could be.
+/// This crate's guards are downgraded in between; only later versions of Curator could do so.
 pub(crate) fn read_write_locks(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

@@ -1,4 +1,4 @@
-//! Asking for a lock back, across languages.
+//! Revocation requests across languages.
 
 use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path, within};
@@ -45,8 +45,7 @@ pub(crate) fn curators_revoker_reaches_own_guards(peer: &CuratorPeer) -> Outcome
             assert_pending!(revoked.poll());
             curator.call("t", &format!("revoke {}", guard.node()), "asked")?;
             within("the request", revoked).await;
-            // A listener that is added only now is notified too, and nothing else happens by
-            // itself.
+            // A listener that is added only now is notified too, and nothing else happens.
             within("the request, again", guard.revoked()).await;
             assert!(guard.is_held());
             guard.release().await?;

@@ -1,4 +1,4 @@
-//! Semaphores of both sides with one limit: contending for as long as it takes, and step by step.
+//! Semaphores of both sides with one limit, contending and step by step.
 
 use test_support::peers::CuratorPeer;
 use test_support::{SOON, ZooKeeper, shared_standalone, within};
@@ -10,14 +10,14 @@ use crate::outside::children;
 use crate::pairing::{Extent, Finished, Plan, Run, run, run_and};
 use crate::{Outcome, connect, rust};
 
-/// Twelve kills on either side of each pairing, of which there are four.
+/// Twelve kills on each side of each pairing, of which there are four.
 const SOME: Extent = Extent {
     grants: 800,
     holders: 8,
     bystanders: 4,
 };
 
-/// A semaphore with one permit is a mutex, of both sides, and of Java's InterProcessSemaphoreMutex.
+/// A semaphore with one permit is a mutex for both sides and for Java's InterProcessSemaphoreMutex.
 pub(crate) fn mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [
@@ -38,7 +38,7 @@ pub(crate) fn permits(peer: &CuratorPeer) -> Outcome {
     finished.fulfils(&sides, SOME)
 }
 
-/// Curator's take one permit after the other and keep what they have while they wait for more.
+/// Curator's workers take permits one by one, and keep them while they wait for more.
 pub(crate) fn many_permits(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [
@@ -50,7 +50,7 @@ pub(crate) fn many_permits(peer: &CuratorPeer) -> Outcome {
     finished.fulfils(&sides, SOME)
 }
 
-/// Both sides set the limit, in turn, and all go by it.
+/// Both sides set the limit in turn, and all workers follow it.
 pub(crate) fn limits_that_change(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [
@@ -67,7 +67,7 @@ pub(crate) fn limits_that_change(peer: &CuratorPeer) -> Outcome {
     finished.fulfils(&sides, SOME)
 }
 
-/// More than one inside, often enough to show that they can be.
+/// Several holders are inside often enough to show that they can be.
 fn are_together(finished: &Finished) -> Outcome {
     let (together, total) = (finished.findings.together, finished.findings.total());
     // On a busy machine requests take longer than holds.
@@ -77,7 +77,7 @@ fn are_together(finished: &Finished) -> Outcome {
     Err(format!("{together} of {total} holds were together with others").into())
 }
 
-/// A limit that stays.
+/// A fixed limit.
 #[derive(Debug)]
 struct Fixed(u32);
 
@@ -87,7 +87,7 @@ impl Plan for Fixed {
     }
 }
 
-/// Limits that are set one after the other, the first of which is the one to begin with.
+/// Limits that are set one after the other, beginning with the first.
 #[derive(Debug)]
 struct Changing {
     limits: &'static [u32],
@@ -107,7 +107,7 @@ impl Plan for Changing {
         let limit = self.limits[self.next % self.limits.len()];
         let (side, crew) = (self.next % 2, self.next / 2 % 2);
         self.next += 1;
-        // A worker that is just starting must not miss the limit.
+        // A worker that is starting must not miss the limit.
         let all = run.names();
         for java in &all[1] {
             run.until(&format!("{java} to know a limit"), |new| {
@@ -134,7 +134,7 @@ impl Plan for Changing {
     }
 }
 
-/// The limit that a process of Curator's goes by.
+/// Returns the limit that a process of Curator's uses.
 fn sees<'a>(journal: &'a str, process: &str) -> Option<&'a str> {
     records(journal)
         .filter_map(|record| {
@@ -155,8 +155,7 @@ async fn queued(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     count_below(servers, &format!("{path}/locks"), wanted).await
 }
 
-/// Waits until this many permits are held, or are about to be by the first of Curator's in the
-/// queue.
+/// Waits until this many permits are held, or about to be held by Curator's first waiter.
 async fn leased(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     count_below(servers, &format!("{path}/leases"), wanted).await
 }
@@ -189,7 +188,7 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
             Err(TryLockError::WouldBlock { .. })
         ));
         assert_eq!(semaphore.available_permits().await?, 0);
-        // The contenders come one after the other, so that each is in the queue before the next.
+        // The contenders arrive one by one, so that each is in the queue before the next.
         curator.send("b", &format!("semaphore acquire {path} 2 1"))?;
         queued(servers, path, 1).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
@@ -198,7 +197,7 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
         queued(servers, path, 3).await?;
         let fourth = tokio::spawn(others.acquire(SOON));
         queued(servers, path, 4).await?;
-        // The first of Curator's has made its lease already.
+        // Curator's first waiter has made its lease already.
         leased(servers, path, 3).await?;
         assert!(!curator.has_answered("b") && !second.is_finished());
         ours.release().await?;
@@ -221,8 +220,8 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// Several permits at once: ours come together, and we keep none while we wait for the others.
-/// Curator's that wait have some; ours count them.
+/// Several permits at once: this crate's are granted together, and a waiter holds none. Curator's
+/// waiters hold some, which this crate counts.
 pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let semaphore = InterProcessSemaphore::new(client, path, 4)?;
@@ -230,7 +229,7 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
         assert_eq!(semaphore.available_permits().await?, 2);
         let three = tokio::spawn(semaphore.acquire_many(3, SOON));
         queued(servers, path, 1).await?;
-        // The contender is behind this crate's, although enough permits for it are free.
+        // The contender is behind this crate's waiter, although enough permits for it are free.
         curator.send("b", &format!("semaphore acquire {path} 4 2"))?;
         queued(servers, path, 2).await?;
         leased(servers, path, 2).await?;
@@ -245,14 +244,14 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
             ),
             (3, 3, 3)
         );
-        // Curator's has one of its two now, and waits with the lease of the other.
+        // Curator's contender has one of its two permits, and waits with the lease of the other.
         leased(servers, path, 5).await?;
         assert!(!curator.has_answered("b"));
         let next = tokio::spawn(semaphore.acquire_many(2, SOON));
         queued(servers, path, 2).await?;
         three.release().await?;
         curator.expect_answer("b", "holds")?;
-        // The other two are free.
+        // The other two permits are free.
         let next = within("the two that are left", next).await??;
         assert_eq!(semaphore.available_permits().await?, 0);
         next.release().await?;
@@ -267,7 +266,7 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
 pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         curator.call("a", &format!("semaphore limit {path} 1"), "set")?;
-        // The limit that a handle states does not count any more.
+        // The limit that a handle states no longer counts.
         let semaphore = InterProcessSemaphore::new(client, path, 8)?;
         assert_eq!(semaphore.limit().await?, 1);
         let first = semaphore.acquire(SOON).await?;
@@ -281,7 +280,8 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
         assert!(!curator.has_answered("b"));
         semaphore.set_limit(3).await?;
         curator.expect_answer("b", "holds")?;
-        // Less than what is held: nothing is taken away, and nothing given until there is room.
+        // The limit is lower than the number of held permits: none is revoked, and none granted
+        // until there is room.
         semaphore.set_limit(1).await?;
         assert!(first.is_held() && second.is_held());
         assert_eq!(semaphore.available_permits().await?, 0);

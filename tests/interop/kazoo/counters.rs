@@ -1,4 +1,4 @@
-//! A counter that an operator sets by the command of the documentation.
+//! An operator sets a counter with the command in the documentation.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use zookeeper_recipes::{Client, DistributedAtomicLong};
 use crate::{Failure, Outcome, block_on};
 
 const PAGE: &str = "docs/operating.md";
-/// The arguments of the command in the documentation.
+/// The arguments of the documented command.
 const EXAMPLE: &str = "zk1:2181 /orders/number 48151";
 
-/// The command sets a counter that is missing, and one that is there.
+/// The command sets a missing counter and an existing one.
 pub(crate) fn set_by_hand(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE))?;

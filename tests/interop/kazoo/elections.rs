@@ -7,7 +7,7 @@ use crate::Outcome;
 use crate::election::{Leading, joined, soon};
 use crate::kazoo::python::steps;
 
-/// kazoo's leads, then ours, then kazoo's again.
+/// kazoo's participant leads, then this crate's, then kazoo's again.
 pub(crate) fn election_is_shared_with_kazoo(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, path, client| {
         let selector = LeaderSelector::builder(client, path)

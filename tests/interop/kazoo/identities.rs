@@ -1,4 +1,4 @@
-//! The identities of holders, as kazoo shows those of this crate, and this crate those of kazoo.
+//! The identities of holders, as kazoo and this crate show each other's.
 
 use test_support::peers::KazooPeer;
 use test_support::{SOON, shared_standalone, unique_path};
@@ -7,7 +7,7 @@ use zookeeper_recipes::{Client, Dialect, InterProcessMutex};
 use crate::kazoo::python::scripted_peer;
 use crate::{Outcome, block_on};
 
-/// Each side shows the data of the other.
+/// Each side shows the other side's data.
 pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut kazoo = scripted_peer(peer, &servers)?;
@@ -34,8 +34,8 @@ pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
         let [holder] = holders.as_slice() else {
             return Err(format!("{holders:?}").into());
         };
-        // The data are those with which kazoo's lock was created, and no part is taken for a host
-        // or a time.
+        // The data is what kazoo's lock was created with, and no part is taken for a host or a
+        // time.
         assert_eq!(
             (holder.identity().text(), holder.identity().host()),
             ("", None)

@@ -1,5 +1,4 @@
-//! Locks that order themselves by different rules do not meet on one path: we notice, kazoo does
-//! not.
+//! Locks with different queue orders must not meet on one path: this crate notices, kazoo does not.
 
 use test_support::peers::KazooPeer;
 use test_support::prelude::*;
@@ -28,15 +27,15 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
             refused(&other, read_write.read_lock().acquire(SOON), name).await?;
             refused(&other, read_write.write_lock().acquire(SOON), name).await?;
             kazoo.call("t", &format!("release {kind} {path}"), "released")?;
-            // Once they are gone it is a path like any other.
+            // Once the nodes are gone, any recipe can use the path.
             mutex.lock().await?.release().await?;
         }
         Ok(other.close().await?)
     })
 }
 
-/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers show that the recipe is
-/// the wrong one.
+/// Kazoo's `Lock` and `WriteLock` nodes have the same names, so only kazoo's readers reveal the
+/// wrong recipe.
 pub(crate) fn mutex_among_readers(peer: &KazooPeer) -> Outcome {
     steps(peer, async |_, kazoo, path, client| {
         let mutex = InterProcessMutex::builder(client, path)

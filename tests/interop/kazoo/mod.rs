@@ -1,5 +1,5 @@
-//! Our locks with [`Dialect::Kazoo`](zookeeper_recipes::Dialect) and kazoo's on the same path, in
-//! processes of their own, some of which are killed.
+//! This crate's locks with [`Dialect::Kazoo`](zookeeper_recipes::Dialect) and kazoo's on the same
+//! path, in separate processes, some of which are killed.
 
 mod counters;
 mod elections;

@@ -1,4 +1,4 @@
-//! Both sides contend for as long as it takes.
+//! Both sides contend until the extent is reached.
 
 use test_support::peers::KazooPeer;
 use test_support::shared_standalone;
@@ -25,7 +25,7 @@ pub(crate) fn fair_locks(peer: &KazooPeer) -> Outcome {
     in_halves(&servers, "kazoo-fair-locks", &sides, |_| Ok(()))
 }
 
-/// Ours are downgraded in between; kazoo's cannot be.
+/// This crate's guards are downgraded in between; kazoo's cannot be.
 pub(crate) fn read_write_locks(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

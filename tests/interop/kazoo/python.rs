@@ -43,7 +43,7 @@ pub(crate) fn workers(
     }
 }
 
-/// kazoo's locks, to be moved step by step.
+/// Starts kazoo's locks, which a test controls step by step.
 pub(crate) fn scripted_peer(
     peer: &KazooPeer,
     servers: &ZooKeeper,
@@ -53,7 +53,7 @@ pub(crate) fn scripted_peer(
     ScriptedPeer::start(command, ())
 }
 
-/// A trial that moves them so.
+/// A trial that controls kazoo's locks step by step.
 pub(crate) fn steps(
     peer: &KazooPeer,
     steps: impl AsyncFnOnce(&ZooKeeper, &mut ScriptedPeer, &str, &Client) -> Outcome,

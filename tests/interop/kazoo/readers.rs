@@ -8,9 +8,9 @@ use crate::kazoo::python::steps;
 use crate::outside::watches_only;
 use crate::{Outcome, connect};
 
-/// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind
-/// it, which waits for the reader. Only a timeout ends that. Ours wait for no contender behind
-/// them.
+/// python-zk/kazoo#649: until 2.9 a reader waits for the last writer in the queue, even one behind
+/// it that waits for the reader. Only a timeout ends that deadlock. This crate's readers wait for
+/// no contender behind them.
 pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, path, client| {
         let session = kazoo.session()?;
@@ -35,7 +35,7 @@ pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
         if has_the_bug(peer) {
             watches_only(servers, &session, path, &writer)?;
             assert!(!kazoo.has_answered("t"), "the reader came in");
-            // The waiter that has waited longest gives up.
+            // The longest waiter gives up.
             drop(second);
             kazoo.expect_answer("t", "holds")?;
             kazoo.call("t", &format!("release read {path}"), "released")?;

@@ -16,12 +16,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
 }
 
 fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
-    // Curator's is two directories deep as well.
+    // Curator's counter is two directories deep as well.
     DistributedAtomicLong::new(client, stage.env.path("bar/counter")).unwrap()
 }
 
-/// A counter that does not exist is 0 to a comparison too, where Curator's fails: its loops of
-/// `get` and `compareAndSet` do not end on a new counter.
+/// A comparison treats a missing counter as 0. Curator's fails, so its loops of `get` and
+/// `compareAndSet` do not end on a new counter.
 async fn test_compare_and_set_fresh_instance(stage: &Stage<'_>) {
     let counter = counter(stage, &stage.client().await);
     assert!(
@@ -45,7 +45,8 @@ async fn test_compare_and_set_fresh_instance(stage: &Stage<'_>) {
     );
 }
 
-/// Some set it to 0 while others count. Curator's looks once, at a moment that it does not choose.
+/// Some callers set the counter to 0 while others count. Curator's test looks once, at an arbitrary
+/// moment.
 async fn test_force_set(stage: &Stage<'_>) {
     let counter = counter(stage, &stage.client().await);
     let counts = tokio::spawn({
@@ -76,8 +77,8 @@ async fn test_force_set(stage: &Stage<'_>) {
     assert_eq!(within("the value", counter.get()).await.unwrap(), 0);
 }
 
-/// Twenty processes; Curator's asks for rising numbers, and here every number is there once as
-/// well.
+/// Twenty processes count. Curator's test expects rising numbers; here every number also occurs
+/// once.
 // Shows: counter-tries
 async fn test_simulation(stage: &Stage<'_>) {
     const PROCESSES: usize = 20;
@@ -91,8 +92,8 @@ async fn test_simulation(stage: &Stage<'_>) {
                 values.push(loop {
                     match counter.increment().await {
                         Ok(value) => break value,
-                        // A client of a member that lags behind may come too late each time, as
-                        // long as others count.
+                        // A client of a member that lags behind may come too late every time while
+                        // others count.
                         Err(AtomicLongError::Contended { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }

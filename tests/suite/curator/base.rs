@@ -52,11 +52,11 @@ async fn test_locker(stage: &Stage<'_>) {
     }
 }
 
-/// The servers go and come back while one holds and others wait; all finish, one at a time.
+/// The servers stop and restart while one task holds and others wait; all finish, one at a time.
 async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
-    // Longer than a server on a busy machine takes to come back.
+    // The timeout is longer than a server on a busy machine takes to come back.
     let patient = || stage.connect(stage.env.builder().session_timeout(Duration::from_secs(60)));
-    // Curator's two threads share a client; another one waits here too.
+    // Curator's two threads share a client; here a second client waits too.
     let ours = stage.any_lock(&patient().await);
     let locks = [ours.clone(), ours.clone(), stage.any_lock(&patient().await)];
     let critical = Arc::new(CriticalSection::default());
@@ -82,7 +82,7 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
 }
 
 /// Holder and waiter share the session that is killed: the waiter is granted the lock in the next
-/// one, and the holder is notified of its loss, which Curator's is not.
+/// one, and the holder is notified of its loss, unlike Curator's.
 // Shows: multi-lock-loss
 async fn test_killed_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
@@ -110,8 +110,8 @@ async fn test_killed_session(stage: &Stage<'_>) {
             .zip(guard.zxids())
             .all(|(next, last)| *next > last)
     );
-    // Letting go of what was lost takes nothing from the one that has it now.
-    // Which of two locks is named is a matter of luck.
+    // Releasing a lost lock takes nothing from its present holder. Either of two locks may be
+    // named.
     let named = |again: &Lost| stage.paths().len() > 1 || *again == lost;
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(again)) if named(&again)));
     assert!(next.is_held() && lock.is_acquired_in_this_process());
@@ -122,8 +122,8 @@ async fn test_killed_session(stage: &Stage<'_>) {
     next.release().await.unwrap();
 }
 
-/// Ten have held the lock; then its directory goes, and those above it, and they come back with the
-/// next: its number is the first, and its token none of before.
+/// After ten grants the directory and its parents are deleted. The next acquire creates them again:
+/// its number is the first, and its token differs from all earlier ones.
 // Shows: directories
 async fn test_container_cleanup(stage: &Stage<'_>) {
     let lock = stage.any_newcomer().await;
@@ -201,7 +201,7 @@ async fn test_with_namespace(stage: &Stage<'_>) {
     assert_eq!(stage.env.children(&outside[0]).await, [""; 0]);
 }
 
-/// Ten tasks of one handle, each of which enters again: never two inside, and all of them come in.
+/// Ten tasks of one handle each enter again: never two are inside, and all succeed.
 async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     let lock = stage.any_newcomer().await;
     let critical = Arc::new(CriticalSection::default());
@@ -226,8 +226,8 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 10);
 }
 
-/// A holder that has entered three times excludes the other until it has left three times. The
-/// result of the second holder is checked: the failure of Curator's second thread is not.
+/// A holder that has entered three times excludes the other until it has left three times. Unlike
+/// Curator's test, this test checks the second holder's result.
 async fn test_reentrant(stage: &Stage<'_>) {
     let client = stage.client().await;
     let ours = stage.any_lock(&client);
@@ -255,7 +255,7 @@ async fn test_reentrant(stage: &Stage<'_>) {
             assert_eq!(guard.hold_count(), depth.load(Ordering::SeqCst));
             depth.fetch_sub(1, Ordering::SeqCst);
             guard.release().await.unwrap();
-            // The server says that nothing has been given back.
+            // The server shows that nothing has been released.
             for node in middle.nodes() {
                 assert!(stage.env.stat(&node).await.is_some());
             }

@@ -19,9 +19,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// The node of a session that is over can still be seen where the next session looks, as on a
-/// member that lags behind. It is not taken for the next one's, whatever its name says, but waited
-/// for.
+/// The node of an ended session may still be visible to the next session, as on a member that lags
+/// behind. The next session waits for its end, whatever its name says.
 // Shows: owner-check
 async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let client = stage.client().await;
@@ -42,8 +41,7 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
         panic!("one node")
     };
     let ghost = format!("{path}/{name}");
-    // Looks before the next session may have asked for anything, so that the old node is there all
-    // the time.
+    // This gate holds the next session's first create, so that the old node exists all the time.
     let next = server.hold_request(Match::op(Op::Create).path_prefix(&path));
     assert!(server.expire_session(session));
     within("the next session's create", next.wait_hit()).await;
@@ -67,8 +65,8 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// A release without a server, whose session ends before there is one again: it ends, and with it
-/// what was to be deleted.
+/// A release without a server, whose session ends before a server is back: the release ends, and
+/// the node with the session.
 // Shows: one-session
 async fn test_lost_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
@@ -99,7 +97,7 @@ async fn test_lost_session(stage: &Stage<'_>) {
     assert_ne!(client.session_id(), Some(session));
 }
 
-/// A node that another client has deleted: the release says so, once.
+/// Another client has deleted the node: the release says so, once.
 async fn test_guaranteed_delete_in_foreground(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);
@@ -124,7 +122,7 @@ async fn test_guaranteed_delete_in_foreground(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A dropped guard does it in the background.
+/// A dropped guard deletes its node in the background.
 async fn test_guaranteed_delete_in_background(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);

@@ -1,11 +1,10 @@
-//! Curator's own tests of its locks (its master after 5.9.0), under their names, and what they
-//! leave out.
+//! Curator's own tests of its locks (its master after 5.9.0), under their names, and behaviours
+//! that those tests omit.
 //!
-//! They check what Curator's check, in their own words, and a little more where Curator's look
-//! away: what a second thread finds is looked at, a failure on it fails the test, and after each
-//! test, while its clients still exist, no node and no watch may be left (`wchp` on a real server).
-//! Curator's own check for left watches has been off since 2020. What Curator does with a pause is
-//! done with an event here.
+//! The tests check what Curator's check and a little more: they also look at the result of a second
+//! thread, whose failure fails the test. After each test, while its clients still exist, no node
+//! and no watch may be left (`wchp` on a real server). Curator's own check for left watches has
+//! been off since 2020. Where Curator's tests pause, these wait for an event.
 //!
 //! | Curator's class | tests | here |
 //! |---|---|---|
@@ -24,7 +23,7 @@
 //! | `TestInterProcessSemaphore` | `testGetParticipantNodes` | `semaphore::permit_knows_its_node` |
 //! | `TestInterProcessSemaphore` | `testInterruptAcquire` | `semaphore::cancelled_waiter_grants_the_next` |
 //! | `TestInterProcessSemaphore` | `testNoOrphanedNodes` | `simulation/tests/scenarios/semaphore_faults.rs` |
-//! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; of `testKilledServerWithEnsembleProvider` what happens to those inside: `semaphore::session_end_loses_the_permit`, see below |
+//! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; for the holders in `testKilledServerWithEnsembleProvider`: `semaphore::session_end_loses_the_permit`, see below |
 //! | `TestInterProcessSemaphoreMutex` | all six that are not re-entrant | `semaphore`: `timed_out_wait_leaves_nothing`, `drop_returns_the_permit`, `permits_survive_an_outage`, `session_end_loses_the_permit`, `swept_directories_are_made_again`, `namespace_is_hidden` |
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession` | [`framework`] |
 //! | `TestFrameworkEdges` | `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | `outcomes::unanswered_create_leaves_one_node`, `outcomes::cancelled_unknown_create_is_resolved` |
@@ -41,14 +40,14 @@
 //!
 //! | test | why |
 //! |---|---|
-//! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, set up in its client; there are none here |
-//! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and a lock that outlives its holder's session is what this library is to prevent |
-//! | `TestFailedDeleteManager.testWithNamespaceAndLostSession`, `testWithNamespaceAndLostSessionAlt` | the same in a namespace, where `directories::namespace_is_hidden` deletes its nodes |
+//! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, which this library does not have |
+//! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and this library must prevent locks that outlive their holders' sessions |
+//! | `TestFailedDeleteManager.testWithNamespaceAndLostSession`, `testWithNamespaceAndLostSessionAlt` | the same in a namespace; `directories::namespace_is_hidden` deletes its nodes |
 //! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
 //! | the other servers in `TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider` | an `EnsembleProvider` sends a client to another ensemble while it runs: a client has one list of servers here, and a lock is of one ensemble |
 //! | `TestInterProcessSemaphoreMutex.testReentrant`, `testReentrant2Threads`, `testReentrantSingleLock` | Curator leaves them out too: permits are not re-entrant |
 //!
-//! What Curator has no tests for is in [`untested`], and:
+//! Curator has no tests for the behaviours in [`untested`], and for:
 //!
 //! | | where |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! TestInterProcessMultiMutex; what it inherits is in [`base`](super::base).
+//! TestInterProcessMultiMutex; its inherited tests are in [`base`](super::base).
 
 use test_support::prelude::*;
 
@@ -28,7 +28,7 @@ async fn test_some_releases_fail(stage: &Stage<'_>) {
     for (path, left) in [(&one, 0), (&two, 1), (&three, 0)] {
         stage.env.wait_count(path, left).await;
     }
-    // The refused one is in the way, of this client too, which says so and leaves nothing else.
+    // The refused lock blocks this client too; the error says so, and nothing else is left.
     let error = within("the answer", lock.lock()).await.unwrap_err();
     assert!(
         matches!(&error, AcquireError::Orphaned { path, .. } if *path == two),
@@ -37,12 +37,11 @@ async fn test_some_releases_fail(stage: &Stage<'_>) {
     fault.remove();
 }
 
-/// The first is released when the second fails; Curator continues with the third before it does
-/// that.
+/// The first is released when the second fails; Curator first continues with the third.
 async fn test_some_locks_fail_to_lock(stage: &Stage<'_>) {
     let (client, other) = (stage.client().await, stage.client().await);
     let [one, two, three] = ["one", "two", "zzz"].map(|name| stage.env.path(name));
-    // A queue of another order is refused.
+    // A queue with a different order is refused.
     let odd = InterProcessReadWriteLock::new(&other, &two)
         .unwrap()
         .write_lock();

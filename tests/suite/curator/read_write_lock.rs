@@ -1,4 +1,4 @@
-//! TestInterProcessReadWriteLock, and what it leaves out.
+//! TestInterProcessReadWriteLock, and behaviours that it omits.
 
 use test_support::prelude::*;
 use tokio::sync::Barrier;
@@ -7,7 +7,7 @@ use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, SharedSection};
 
 pub(crate) fn all() -> Vec<Behaviour> {
-    // The kind plays no part: each takes both.
+    // The kind does not matter: each test uses both.
     ported![Kind::Write;
         test_get_participant_nodes = "TestInterProcessReadWriteLock.testGetParticipantNodes",
         test_that_upgrading_is_disallowed = "TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed",
@@ -32,7 +32,7 @@ fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProce
     (lock.read_lock(), lock.write_lock())
 }
 
-/// Twenty readers and eight writers, counted by kind, and all together in the order of the queue.
+/// Twenty readers and eight writers, counted by kind, and in total by the order of the queue.
 // Shows: bounded-nodes
 async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let client = stage.client().await;
@@ -95,7 +95,7 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     let reader = within("a free lock", read.lock()).await.unwrap();
     let waiter = tokio::spawn(write.lock());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
-    // Answered behind its list.
+    // The answer comes after that of the waiter's list.
     assert_eq!(write.participants().await.unwrap().len(), 1);
     let refused = write.acquire(Duration::ZERO).await.unwrap_err();
     assert!(
@@ -125,7 +125,7 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A writing task lets no other read, not even by the same handle.
+/// A writing task excludes all readers, even of the same handle.
 async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     let client = stage.client().await;
     let (read, write) = pair(stage, &client);
@@ -150,7 +150,7 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     );
     let waiter = tokio::spawn(read.lock());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
-    // Answered behind its list.
+    // The answer comes after that of the waiter's list.
     assert_eq!(read.participants().await.unwrap().len(), 1);
     assert!(!waiter.is_finished());
     waiter.abort();
@@ -169,8 +169,8 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// Write, read, release the write lock, release the read lock. Until then the lock is exclusive:
-/// reading inside is a share of the writer's hold.
+/// The sequence is: write, read, release the write lock, release the read lock. Until then the lock
+/// is exclusive: an inner read is a share of the writer's hold.
 async fn test_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &theirs);
@@ -200,8 +200,8 @@ async fn test_downgrading(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// The guard itself is turned into a reader's: other readers share the lock, no writer does, and
-/// the token stays.
+/// The guard itself becomes a reader's: other readers share the lock, no writer does, and the token
+/// stays.
 async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
@@ -216,7 +216,7 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
         reader.fencing_token(),
         ReadToken::from_parts(token.zxid(), token.counter())
     );
-    // The node has the number of the writer's, before all that have come since.
+    // The node has the writer's number, before all later contenders.
     assert_eq!(
         reader.node()[reader.node().len() - 18..],
         node[node.len() - 18..].replace("__WRIT__", "__READ__")
@@ -280,8 +280,8 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
     }
 }
 
-/// Being inside takes a question to the servers, in which others may come in that must not; the
-/// holder must be among those that the answer names.
+/// Stays inside for one query to the servers, during which others might wrongly enter; the answer
+/// must name the holder.
 async fn stays(lock: &impl InterProcessLock, node: &NodePath) {
     let participants = lock.participants().await.unwrap();
     assert!(
@@ -306,12 +306,12 @@ async fn writes(library: &SharedSection, write: &InterProcessWriteLock) -> Write
     guard
 }
 
-/// Eight clients, a hundred rounds each, one in ten of which writes.
+/// Eight clients run a hundred rounds each, writing in one of ten.
 async fn test_basic(stage: &Stage<'_>) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
     let library = Arc::new(SharedSection::default());
-    // Whether readers meet must not be a matter of luck.
+    // Readers must not meet by chance.
     let meeting = Arc::new(Barrier::new(CLIENTS));
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -340,7 +340,7 @@ async fn test_basic(stage: &Stage<'_>) {
     assert_eq!(library.most_readers(), CLIENTS);
 }
 
-/// The data of the nodes of both kinds, taken when the lock was made.
+/// The nodes of both kinds have the data that was set when the lock was made.
 async fn test_set_node_data(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
@@ -398,7 +398,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
     reader.release().await.unwrap();
 }
 
-/// Many handles of one client: the same rules as between clients.
+/// Many handles of one client follow the same rules as clients do.
 async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
     let client = stage.client().await;
     let library = Arc::new(SharedSection::default());
@@ -427,7 +427,7 @@ async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
     assert_eq!(library.most_readers(), 4);
 }
 
-/// Four clients that write and read on, beside two that only read and two that only write.
+/// Four clients keep writing and reading, beside two that only read and two that only write.
 async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
     let library = Arc::new(SharedSection::default());
     let mut tasks = JoinSet::new();
@@ -460,7 +460,7 @@ async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
     all_done("every client", tasks).await;
 }
 
-/// A listener for a request, or for the loss, stays when the node is exchanged for another.
+/// A listener for a request or for the loss survives the exchange of the node.
 async fn conversion_keeps_its_listeners(stage: &Stage<'_>) {
     let (ours, link) = stage.linked().await;
     let theirs = stage.client().await;
@@ -484,8 +484,8 @@ async fn conversion_keeps_its_listeners(stage: &Stage<'_>) {
     drop(reader);
 }
 
-/// A client that may have one contender at a time: who has been granted the lock does not take the
-/// place of those who wait, also as a reader.
+/// A client with room for one contender at a time: a holder does not take the slot of those who
+/// wait, even as a reader.
 // Shows: downgrade, bounded-nodes
 async fn downgrades_need_no_queue_place(stage: &Stage<'_>) {
     let client = stage.client().await;
@@ -509,7 +509,7 @@ async fn downgrades_need_no_queue_place(stage: &Stage<'_>) {
             .release()
             .await
             .unwrap();
-        // The one place is a writer's, who waits.
+        // A waiting writer has the only slot.
         let next = tokio::spawn(write.lock());
         stage.env.wait_watchers(&reader.node(), 1).await;
         assert!(!next.is_finished());

@@ -1,5 +1,5 @@
-//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it
-//! back, and another one gets it.
+//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock and releases
+//! it, and another contender gets it.
 
 use test_support::within;
 use zookeeper_recipes::{AnyGuard, NodePath};
@@ -30,7 +30,7 @@ async fn held_and_waited_for(
     let node = guard.node();
     let holder = tokio::spawn(async move {
         guard.revoked().await;
-        // Asked, not robbed.
+        // The request alone ends no hold.
         assert!(guard.is_held());
         guard.release().await.unwrap();
     });
@@ -117,7 +117,7 @@ async fn departing_listener_removes_its_watch(stage: &Stage<'_>) {
         listener.abort();
         stage.env.wait_no_watches().await;
     }
-    // Nor does one that only hears that the lock was given back keep anything.
+    // A listener that only learns of the release keeps nothing either.
     let listener = tokio::spawn(guard.revoked());
     stage.env.wait_watchers(&guard.node(), 1).await;
     guard.release().await.unwrap();
@@ -129,7 +129,7 @@ async fn departing_listener_removes_its_watch(stage: &Stage<'_>) {
 async fn curators_data_is_a_request(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
     let plain_client = stage.env.plain_client().await;
-    // Any other data is none.
+    // Any other data is not a request.
     plain_client
         .set_data(&node, b"__REVOKE", None)
         .await

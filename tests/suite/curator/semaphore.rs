@@ -15,8 +15,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Twenty clients; when the ensemble has no quorum none is granted a permit, and with the quorum
-/// they continue. (Curator's check for exclusion is inverted, and proves nothing.)
+/// Twenty clients contend; without a quorum none is granted a permit, and with the quorum they
+/// continue. (Curator's check for exclusion is inverted, and proves nothing.)
 async fn test_cluster(stage: &Stage<'_>) {
     let section = Arc::new(LimitedSection::new(1));
     let (visit, mut visits) = watch::channel(0);

@@ -1,4 +1,4 @@
-//! Faults of Curator's semaphores, and that ours do not have them.
+//! Faults of Curator's semaphores that this crate's do not have.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -13,8 +13,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Curator's semaphore takes one permit after the other: two clients that want most of them
-/// deadlock, each with a part. Here no caller ever has a part.
+/// Curator's semaphore takes permits one by one: two clients that want most of them deadlock, each
+/// with a part. Here no caller ever has a part.
 async fn deadlock_by_quantity(stage: &Stage<'_>) {
     const ROUNDS: usize = 10;
     let section = Arc::new(LimitedSection::new(4));
@@ -40,7 +40,7 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
         tokio::select! {
             done = within("both clients", clients.join_next()) => done.unwrap().unwrap(),
             leases = stage.env.children(&leases) => {
-                // Returned they are one by one: of three, one may still be there when others are
+                // The three permits are returned one by one: one may still be there when others are
                 // taken.
                 assert!(leases.len() <= 4, "{leases:?}");
             }
@@ -49,9 +49,9 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
     assert_eq!(section.visits(), 2 * ROUNDS);
 }
 
-/// Both directories and the one above them go whenever they are empty, as containers do, between
-/// any two requests: no acquire fails for it. (Through a member of an ensemble that lags behind one
-/// would: no try succeeds that takes longer to be answered than the directories last.)
+/// Both directories and their parent vanish whenever they are empty, as containers do, between any
+/// two requests: no acquire fails for that reason. (On a lagging member of an ensemble an acquire
+/// would fail: no try succeeds that takes longer to be answered than the directories last.)
 async fn vanishing_directories_are_made_again(stage: &Stage<'_>) {
     let mut clients = JoinSet::new();
     for _ in 0..2 {

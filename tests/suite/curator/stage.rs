@@ -5,16 +5,16 @@ use test_support::prelude::*;
 
 use crate::harness::{Env, Link};
 
-/// Which recipe a test of Curator's base class runs with.
+/// The recipe with which a test of Curator's base class runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
     Fair,
     Read,
     Write,
-    /// Two locks as one, which a test uses by [`Stage::any_lock`].
+    /// Two locks as one, used through [`Stage::any_lock`].
     Multi,
-    /// A permit is no guard, so such a test uses [`Stage::semaphore`].
+    /// A permit is not a guard, so such a test uses [`Stage::semaphore`].
     Semaphore,
 }
 
@@ -191,7 +191,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The client's lock at these paths.
+    /// Returns the client's lock at these paths.
     pub(crate) fn any_lock_at(&self, client: &Client, paths: &[String]) -> AnyLock {
         match self.kind {
             Kind::Multi => AnyLock::Two(InterProcessMultiLock::from_paths(client, paths).unwrap()),
@@ -203,7 +203,7 @@ impl<'a> Stage<'a> {
         self.any_lock_at(client, &self.paths())
     }
 
-    /// The same, of a client of its own.
+    /// Does the same for a new client.
     pub(crate) async fn any_newcomer(&self) -> AnyLock {
         self.any_lock(&self.client().await)
     }
@@ -223,18 +223,19 @@ impl<'a> Stage<'a> {
         kind.lock(client, &self.env.lock_path())
     }
 
-    /// The same, of a client of its own.
+    /// Does the same for a new client.
     pub(crate) async fn rival(&self) -> Lock {
         self.rival_of(&self.client().await)
     }
 
-    /// The lock of a client of its own.
+    /// Returns the lock of a new client.
     pub(crate) async fn newcomer(&self) -> Lock {
         self.lock(&self.client().await)
     }
 
-    /// Waits until that many nodes are at the test's path: each caller of a fair lock or a
-    /// multi-lock has one, and each client of others; a reader and its rival have one each.
+    /// Waits until the expected number of nodes are at the test's path: one for each caller of a
+    /// fair lock or a multi-lock, one for each client of other locks, and one each for a reader and
+    /// its rival.
     pub(crate) async fn wait_nodes(&self, callers: usize, clients: usize) {
         let nodes = if matches!(self.kind, Kind::Fair | Kind::Read | Kind::Multi) {
             callers
@@ -261,8 +262,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Writes ported tests down: `ported![Kind::Mutex; test_locker = "testLocker".needs(..), ..]`; each
-/// is looked after.
+/// Lists ported tests: `ported![Kind::Mutex; test_locker = "testLocker".needs(..), ..]`; each is
+/// checked for leftovers.
 macro_rules! ported {
     ($kind:expr; $($function:ident $(= $test:literal)? $(.$option:ident($($argument:expr),*))*),* $(,)?) => {
         vec![$(

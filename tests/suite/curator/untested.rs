@@ -1,4 +1,4 @@
-//! Behaviours of locks with one queue that Curator's tests leave out.
+//! Behaviours of locks with one queue that Curator's tests omit.
 
 use test_support::prelude::*;
 
@@ -30,8 +30,8 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// After the end of the session the hold gives nothing any more, whether another client holds the
-/// lock or not. (In Curator a re-entrant `acquire` succeeds while another client holds the lock.)
+/// After the end of its session a hold is worthless, whether another client holds the lock or not.
+/// (In Curator a re-entrant `acquire` succeeds while another client holds the lock.)
 // Shows: telling-a-loss
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     let theirs = stage.rival().await;
@@ -89,7 +89,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     }
 }
 
-/// The calls are cancelled at any moment, on servers that cannot hold a reply.
+/// Calls are cancelled at random moments, for servers that cannot hold a reply.
 async fn cancellation_at_random_moments(stage: &Stage<'_>) {
     let client = stage.client().await;
     let ours = stage.lock(&client);
@@ -108,7 +108,7 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A contender that would have a number after the last is refused: it would be granted the lock
+/// A contender with a number after the last is refused: it would otherwise be granted the lock
 /// beside the holder.
 // Shows: sequence-order
 async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
@@ -139,8 +139,8 @@ async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
     stage.env.wait_count(&path, 1).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // As the error says, the directory can be deleted without contenders, and the numbers start
-    // again.
+    // As the error says, the directory can be deleted without contenders, which restarts the
+    // numbers.
     stage.env.delete(&path).await;
     within("a free lock", theirs.lock())
         .await
@@ -151,8 +151,8 @@ async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
 }
 
 /// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused,
-/// because "the node exists". A name with an id of its own cannot exist, so this has no other
-/// cause, and the remedy is that of the other test.
+/// because "the node exists". A name with its own id cannot exist, so there is no other cause, and
+/// the remedy is that of the other test.
 async fn refused_sequential_create_is_reported(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let path = stage.env.lock_path();
@@ -184,7 +184,7 @@ async fn refused_sequential_create_is_reported(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A wait that was too long takes its watch along. (Curator's stays until the holder goes.)
+/// A wait that times out removes its watch. (Curator's stays until the holder goes.)
 async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
     let guard = within("a free lock", stage.rival().await.lock())
@@ -199,7 +199,7 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
     stage.env.wait_watchers(&guard.node(), 0).await;
     for millis in 0..15 {
-        // At different moments, the setting of the watch among them.
+        // The calls time out at different moments, even while the watch is set.
         let error = theirs
             .acquire(Duration::from_millis(millis))
             .await
@@ -228,8 +228,8 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// The holder's node is deleted by hand: the holder is notified, and the next contender is granted
-/// the lock, of any client.
+/// The holder's node is deleted by hand: the holder is notified, and the next contender of any
+/// client is granted the lock.
 async fn deleted_holder_is_notified(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(12));
     let client = stage.connect(builder).await;
@@ -250,7 +250,7 @@ async fn deleted_holder_is_notified(stage: &Stage<'_>) {
     }
 }
 
-/// A client that is closed takes its hold and its place in the queue along.
+/// A closed client loses its hold and its place in the queue.
 async fn closed_client_leaves_the_queue(stage: &Stage<'_>) {
     let (holder, waiter) = (stage.env.client().await, stage.env.client().await);
     let guard = within("a free lock", stage.lock(&holder).lock())
@@ -275,8 +275,8 @@ async fn closed_client_leaves_the_queue(stage: &Stage<'_>) {
     next.release().await.unwrap();
 }
 
-/// Some stay until they are served, some give up, some are cancelled, some only ask; never are two
-/// inside, and those who stay are all served.
+/// Some callers stay until they are served, some give up, some are cancelled, some only query;
+/// never are two inside, and those who stay are all served.
 async fn departures_leave_holders_alone(stage: &Stage<'_>) {
     const ROUNDS: u64 = 8;
     let critical = Arc::new(CriticalSection::default());
@@ -302,7 +302,8 @@ async fn departures_leave_holders_alone(stage: &Stage<'_>) {
                     };
                     let Some(guard) = guard else { continue };
                     critical.visit().await;
-                    // A question to the servers, in which others may come in that must not.
+                    // The visit takes a query to the servers, during which others might wrongly
+                    // enter.
                     critical.visit_while(lock.participants()).await.unwrap();
                     assert!(guard.is_held());
                     visits += 1;

@@ -9,9 +9,9 @@ use test_support::{Options, ZooKeeper, shared_ensemble, shared_standalone};
 /// The servers that a behaviour runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// A separate server in this process.
+    /// A server in this process.
     InProcess,
-    /// A separate server in this process, with connections that break all the time.
+    /// A server in this process, with connections that break all the time.
     Faults,
     /// A real server, shared with other behaviours.
     Standalone,
