@@ -413,9 +413,9 @@ impl Held {
         self.had.load(Ordering::Acquire)
     }
 
-    /// Records a request for revocation.
-    pub(crate) fn request_revocation(&self) {
-        self.revocation_requested.store(true, Ordering::Relaxed);
+    /// Records a request for revocation. Returns whether none was known before.
+    pub(crate) fn request_revocation(&self) -> bool {
+        !self.revocation_requested.swap(true, Ordering::Relaxed)
     }
 
     /// Returns whether revocation is known to have been requested.

@@ -93,7 +93,7 @@ pub enum OnceError {
         path: String,
         /// The occasion.
         occasion: String,
-        /// The error of the connection.
+        /// The error of the connection, or the loss of the lock before the record was written.
         source: Box<TransactionError>,
     },
 }

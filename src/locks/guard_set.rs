@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::engine::grant::hold::{Hold, LockRef, first};
 use crate::engine::held::Held;
 use crate::engine::while_held::revoke;
@@ -136,17 +138,18 @@ impl<'a> Shares<'a> {
 
 /// Waits until revocation of this lock is requested. Borrows nothing.
 pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'static + use<> {
-    let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(&hold.held));
+    let (session, held) = (Arc::downgrade(hold.session()), Arc::downgrade(&hold.held));
     let directory = hold.directory().clone();
     let tasks = hold.path_lock.client().tasks.clone();
     async move {
-        // The watch runs on the session's thread, because this future may be polled without a
-        // runtime.
-        let watch = tasks.start(revoke::revocation_requested(session, directory, held));
-        match watch.await {
-            Ok(true) => {}
-            // The lock is released, or the session has ended: no request can come any more.
-            _ => std::future::pending().await,
+        let (reply, requested) = oneshot::channel();
+        // Where the session runs: this future may be polled without any runtime.
+        let watch = tasks.start(revoke::watch_node(session, directory, held, reply));
+        match waker::contain(requested).await {
+            // The watch is left for the deletion of the node.
+            Ok(()) => drop(watch.detach()),
+            // Released, or the session has ended: no request can come any more.
+            Err(_) => std::future::pending().await,
         }
     }
 }

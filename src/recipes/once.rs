@@ -268,9 +268,10 @@ impl OnceJob {
             Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
             Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
             // Another process may have had the lock, and recorded its run, before this read.
-            Recorded::No(error @ TransactionError::Lost(_)) => match records.find().await {
+            Recorded::No(error @ TransactionError::Lost(_)) => match records.find_synced().await {
                 Ok(Some(found)) => return Ok(OnceOutcome::already_run(&found)),
-                Ok(None) | Err(_) => (error, false),
+                Ok(None) => (error, false),
+                Err(_) => (error, true),
             },
             Recorded::No(error) => (error, false),
             // Under the next grant the outcome is certain: the node that the write depends on is

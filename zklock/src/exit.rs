@@ -39,8 +39,17 @@ const BY_SIGNAL: i32 = 128;
 /// them.
 const OF_TERMINAL: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
-/// What the system says if it has no more processes or threads, memory, or file descriptors.
-const SHORTAGES: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+/// What the system says if it has no more processes or threads, memory, or file descriptors, and
+/// what helps.
+const SHORTAGES: [(Errno, &str); 4] = [
+    (Errno::AGAIN, "raise `ulimit -u`"),
+    (Errno::NOMEM, "raise the limit of memory"),
+    (Errno::MFILE, "raise `ulimit -n`"),
+    (
+        Errno::NFILE,
+        "raise the machine's limit of open files, fs.file-max",
+    ),
+];
 
 /// What errors of the library say to programmers, and what `zklock` says for it.
 const FOR_OPERATORS: [(&str, &str); 9] = [
@@ -88,16 +97,29 @@ impl Failure {
         }
     }
 
-    /// A failure of the system, with what it was asked for.
+    /// A failure of the system, with what it was asked for, and what helps.
     pub(crate) fn system(what: &str, error: &io::Error) -> Self {
-        Self::new(SYSTEM, format!("{what}: {error}"))
+        let text = format!("{what}: {error}");
+        Self::new(
+            SYSTEM,
+            match shortage(error) {
+                Some(remedy) => format!("{text}: {remedy}"),
+                None => text,
+            },
+        )
+    }
+
+    /// A failure of standard output, which has no shortages.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        Self::new(SYSTEM, format!("standard output: {error}"))
     }
 
     /// The command that could not be started.
     pub(crate) fn not_started(program: &str, error: &io::Error) -> Self {
-        let is_shortage = Errno::from_io_error(error).is_some_and(|it| SHORTAGES.contains(&it));
+        if shortage(error).is_some() {
+            return Self::system(program, error);
+        }
         let code = match error.kind() {
-            _ if is_shortage => SYSTEM,
             io::ErrorKind::NotFound => NOT_FOUND,
             _ => CANNOT_RUN,
         };
@@ -112,6 +134,13 @@ impl Failure {
         }
         Self { code, text }
     }
+}
+
+/// Returns what helps if an error is a shortage.
+fn shortage(error: &io::Error) -> Option<&'static str> {
+    let errno = Errno::from_io_error(error)?;
+    let found = SHORTAGES.iter().find(|(shortage, _)| *shortage == errno);
+    found.map(|(_, remedy)| *remedy)
 }
 
 /// How this process ends.
@@ -258,8 +287,10 @@ mod tests {
 
     #[test]
     fn shortages_are_of_the_system() {
-        for errno in SHORTAGES {
-            assert_eq!(Failure::not_started("a", &errno.into()).code, SYSTEM);
+        for (errno, remedy) in SHORTAGES {
+            let failure = Failure::not_started("a", &errno.into());
+            assert_eq!(failure.code, SYSTEM);
+            assert!(failure.text.ends_with(remedy), "{failure:?}");
         }
     }
 

@@ -87,9 +87,10 @@ fn act(options: &Options) -> Result<End, Failure> {
             clap_complete::generate(*shell, &mut Options::command(), "zklock", &mut script);
             print(&script).map(|()| 0)
         }
-        Some(Action::Man) => {
+        Some(Action::Man { command }) => {
             let mut page = Vec::new();
-            let rendered = clap_mangen::Man::new(Options::command()).render(&mut page);
+            let of = Options::command_of(command.as_deref());
+            let rendered = clap_mangen::Man::new(of).render(&mut page);
             rendered.map_err(|error| Failure::system("the manual page", &error))?;
             print(&page).map(|()| 0)
         }
@@ -103,7 +104,7 @@ fn print(bytes: &[u8]) -> Result<(), Failure> {
     let printed = out.write_all(bytes).and_then(|()| out.flush());
     printed.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(exit::NO_READER, "standard output has no reader"),
-        _ => Failure::system("standard output", &error),
+        _ => Failure::output(&error),
     })
 }
 

@@ -60,8 +60,12 @@ pub(crate) enum Action {
         /// The shell
         shell: Shell,
     },
-    /// Prints the manual page
-    Man,
+    /// Prints the manual page, or that of a command of zklock
+    Man {
+        /// The command: lead, status, revoke or break
+        #[arg(value_name = "COMMAND", value_parser = ["lead", "status", "revoke", "break"])]
+        command: Option<String>,
+    },
 }
 
 /// `zklock PATH -- CMD`
@@ -337,8 +341,19 @@ impl Options {
             Some(Action::Status(status)) => Some(&status.path),
             Some(Action::Revoke(revoke)) => Some(&revoke.path),
             Some(Action::Break(options)) => Some(&options.path),
-            Some(Action::Completions { .. } | Action::Man) => None,
+            Some(Action::Completions { .. } | Action::Man { .. }) => None,
         }
+    }
+
+    /// Returns the definition of this program, or that of a command of it, by the name of its manual
+    /// page.
+    pub(crate) fn command_of(name: Option<&str>) -> clap::Command {
+        let mut program = Self::command();
+        let Some(name) = name else { return program };
+        // That gives its commands their full names.
+        program.build();
+        let command = program.find_subcommand(name).cloned();
+        command.unwrap_or(program)
     }
 
     /// Parses the arguments of this program.

@@ -22,7 +22,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     let files: io::Result<Vec<_>> = (0..DESCRIPTORS)
         .map(|_| io::stdin().as_fd().try_clone_to_owned())
         .collect();
-    drop(files.map_err(|error| lack(DESCRIPTORS, "file descriptors", "n", &error))?);
+    drop(files.map_err(|error| lack(DESCRIPTORS, "file descriptors", &error))?);
     let gate = Mutex::new(());
     scope(|scope| {
         // No thread ends before the last one has started.
@@ -33,10 +33,12 @@ pub(crate) fn check() -> Result<(), Failure> {
             thread.map(drop)
         })
     })
-    .map_err(|error| lack(THREADS, "threads and processes", "u", &error))
+    .map_err(|error| lack(THREADS, "threads and processes", &error))
 }
 
-fn lack(count: usize, what: &str, limit: &str, error: &io::Error) -> Failure {
-    let text = format!("the system does not give {count} more {what} (raise `ulimit -{limit}`)");
-    Failure::system(&text, error)
+fn lack(count: usize, what: &str, error: &io::Error) -> Failure {
+    Failure::system(
+        &format!("the system does not give {count} more {what}"),
+        error,
+    )
 }

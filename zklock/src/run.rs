@@ -364,21 +364,26 @@ impl Task<'_> {
         job: Option<Job>,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let mut ended = None;
-        if let Some(job) = job {
-            self.work.say(&lost.to_string());
-            ended = Some(job.lose(lost, self.work, signals).await?);
-        }
+        let Some(job) = job else {
+            return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string())));
+        };
+        self.work.say(&lost.to_string());
+        let ended = job.lose(lost, self.work, signals).await?;
+        // The reason is told once: at the loss, to people who have asked for that, or now.
+        let why = if self.work.verbose {
+            String::new()
+        } else {
+            format!(": {lost}")
+        };
         match ended {
-            Some(Ended::Itself(status)) if matches!(self.work.on_lost, OnLost::Warn) => {
-                say(&format!("the command went on after the loss: {lost}"));
+            Ended::Itself(status) if matches!(self.work.on_lost, OnLost::Warn) => {
+                say(&format!("the command went on after the loss{why}"));
                 Ok(Outcome::Ended(exit::of_status(status)))
             }
-            Some(_) => {
-                let text = format!("{lost}; the command was ended");
+            _ => {
+                let text = format!("the command was ended after the loss{why}");
                 Ok(Outcome::Lost(Failure::new(LOST, text)))
             }
-            None => Ok(Outcome::Lost(Failure::new(LOST, lost.to_string()))),
         }
     }
 
@@ -401,12 +406,12 @@ impl Task<'_> {
         environment: &Environment,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let failed = |error| Failure::system("standard output", &error);
-        let unprinted = print(environment.clone()).map_err(failed)?;
+        let no_thread = |error| Failure::system("the thread for standard output", &error);
+        let unprinted = print(environment.clone()).map_err(no_thread)?;
         tokio::select! {
             biased;
             lost = guard.lost() => return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string()))),
-            error = unprinted => return Err(failed(error)),
+            error = unprinted => return Err(Failure::output(&error)),
             signal = signals.next() => return Ok(Outcome::Ended(exit::by_signal(signal))),
             () = guard.revoked() => self.work.say("another process asks for the lock"),
             () = crate::job::lease_over(self.lease) => self.work.say("the lease is over"),

@@ -78,9 +78,17 @@ pub(crate) struct Orders {
 impl Watchdog {
     /// Starts the watchdog of a new process group.
     pub(crate) async fn start() -> Result<Self, Failure> {
-        Self::try_start()
-            .await
-            .map_err(|error| Failure::system("the watchdog did not start", &error))
+        Self::try_start().await.map_err(|error| {
+            let text = "the watchdog did not start";
+            match error.kind() {
+                // The program is found there.
+                io::ErrorKind::NotFound => Failure::new(
+                    SYSTEM,
+                    format!("{text}: /proc, which zklock needs, is not mounted"),
+                ),
+                _ => Failure::system(text, &error),
+            }
+        })
     }
 
     async fn try_start() -> io::Result<Self> {

@@ -68,6 +68,41 @@ async fn look_reports_deleted_node() {
     assert!(guard.release().await.is_err());
 }
 
+/// A holder that was asked, and has not released the lock yet, still learns of a deletion without a
+/// heartbeat, also after a second request.
+// Shows: revocation, node-deleted-by-hand
+#[tokio::test]
+async fn asked_holder_learns_of_deletion() {
+    for requests in [1, 2] {
+        let (server, [client, other]) = with_clients(start(), calm).await;
+        let (guard, revoked) = listening_writer(&server, &client).await;
+        let (node, id) = (guard.node(), session(&client));
+        let second = tokio::spawn(guard.revoked());
+        until(&server, "both looks", move |view| {
+            view.counters().requests_of(id, Op::GetData) == 2
+        })
+        .await;
+        other.attempt_revoke(&node).await.unwrap();
+        within("the request", revoked).await.unwrap();
+        within("the request, too", second).await.unwrap();
+        within("a known request", guard.revoked()).await;
+        // Each of the two has read the request, and one goes on.
+        assert_eq!(server.counters().requests_of(id, Op::GetData), 4);
+        if requests == 2 {
+            other.attempt_revoke(&node).await.unwrap();
+            until(&server, "the next look", move |view| {
+                view.counters().requests_of(id, Op::GetData) == 5
+            })
+            .await;
+        }
+        server.delete(&node).unwrap();
+        let lost = within("the loss", guard.lost()).await;
+        assert_eq!(lost.reason(), LostReason::NodeDeleted);
+        assert!(guard.release().await.is_err());
+        until(&server, "no watch", |view| view.watches() == 0).await;
+    }
+}
+
 #[tokio::test]
 async fn lost_requests_and_replies_are_repeated() {
     let (server, [a, b]) = with_clients(start(), connect).await;

@@ -58,13 +58,27 @@ impl Records {
     /// Returns the record of the occasion as the connected server knows it, which may lag behind:
     /// `None` says little.
     pub(crate) async fn find(&self) -> Result<Option<ReadNode>, OnceError> {
+        self.look(false).await
+    }
+
+    /// Returns the record of the occasion, not older than this call: for a run that has lost its
+    /// lock, because another run may have been recorded just before.
+    pub(crate) async fn find_synced(&self) -> Result<Option<ReadNode>, OnceError> {
+        self.look(true).await
+    }
+
+    async fn look(&self, is_synced: bool) -> Result<Option<ReadNode>, OnceError> {
         let records = self.clone();
         let found = async move {
             let path = records.record.server();
-            records
-                .client
-                .repeat(|_, handle| async move { read::ask(&handle, path).await })
-                .await
+            let ask = |_, handle: zk::Client| async move {
+                if is_synced {
+                    read::ask_synced(&handle, path).await
+                } else {
+                    read::ask(&handle, path).await
+                }
+            };
+            records.client.repeat(ask).await
         };
         let failed = |why| read::failed(&self.client, &self.record, why).into();
         match self.client.tasks.start(found).await {

@@ -40,6 +40,18 @@ pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<ReadNo
     }
 }
 
+/// Sends the read of a node behind a `sync`, so that the answer is not older than this call. `None`
+/// if there is no such node.
+pub(crate) async fn ask_synced(
+    handle: &zk::Client,
+    path: &str,
+) -> Result<Option<ReadNode>, zk::Error> {
+    // Both requests are sent together.
+    let (sync, read) = tokio::join!(handle.sync(path), ask(handle, path));
+    sync?;
+    read
+}
+
 /// Reads a node's data and its version in the session of these holds, not older than any of them
 /// (docs/protocol.md#read-under-lock). `None` if there is no such node.
 pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
@@ -68,12 +80,10 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     let answer = client.tasks.start(async move {
         let mut repetition = Repetition::new(policy);
         let path = path.server();
-        let read = repetition.repeat(&session, |handle| async move {
-            // Both requests are sent together.
-            let (sync, read) = tokio::join!(handle.sync(path), ask(&handle, path));
-            sync?;
-            read
-        });
+        let read = repetition.repeat(
+            &session,
+            |handle| async move { ask_synced(&handle, path).await },
+        );
         tokio::select! {
             biased;
             // The caller reads the clock.

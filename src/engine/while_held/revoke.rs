@@ -5,6 +5,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 
+use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use crate::engine::held::Held;
@@ -19,23 +20,33 @@ use crate::values::path::{LockPath, NodePath};
 /// The data that Curator's `Revoker` writes.
 pub(crate) const MARKER: &[u8] = REVOKED.as_bytes();
 
-/// Waits until revocation is requested. Returns `false` if the lock is released, or the session
-/// ends, before.
+/// Watches the node of a hold, and replies once revocation is requested. Ends without a reply if the
+/// lock is released, or the session ends, before.
 ///
-/// The node's data are read when the watch is set, so a request that came before is not missed.
-pub(crate) async fn revocation_requested(
+/// The node's data are read when the watch is set, so a request that came before is not missed. Of
+/// the calls of a hold, the one that sees the request first watches on until the node is gone, so
+/// that a holder that has not released the lock yet learns of the deletion without a heartbeat.
+pub(crate) async fn watch_node(
     session: Weak<Session>,
     directory: LockPath,
-    held: Arc<Held>,
-) -> bool {
+    held: Weak<Held>,
+    reply: oneshot::Sender<()>,
+) {
+    let mut reply = Some(reply);
     loop {
-        if held.is_revocation_requested() {
-            return true;
+        let Some(hold) = held.upgrade() else { return };
+        if hold.is_revocation_requested() {
+            if let Some(reply) = reply.take() {
+                // The caller may have left.
+                let _ = reply.send(());
+                return;
+            }
         }
-        let Some(session) = session.upgrade().filter(|_| !held.is_lost_or_released()) else {
-            return false;
+        let Some(session) = session.upgrade().filter(|_| !hold.is_lost_or_released()) else {
+            return;
         };
-        let node = held.name();
+        let node = hold.name();
+        drop(hold);
         let path = directory.child(&node);
         let period = session.lease().heartbeat_interval();
         let watching = session.watches.watch(&path, WatchUse::Revocation);
@@ -49,31 +60,44 @@ pub(crate) async fn revocation_requested(
             answer.await.unwrap_or(Err(zk::Error::ClientClosed))
         };
         let wait = async {
-            match look.await? {
-                (data, ..) if data == MARKER => return Ok(true),
-                // Whatever the event is, the node is read again. A conversion reads it too before
-                // it exchanges the node. If the session can watch no more, the node is polled.
-                (.., watcher) => changed_or_after(watcher, period).await,
+            let (data, _, watcher) = look.await?;
+            if data == MARKER {
+                let is_first = held.upgrade().is_some_and(|held| held.request_revocation());
+                if let Some(reply) = reply.take() {
+                    let _ = reply.send(());
+                    if !is_first {
+                        return Ok(false);
+                    }
+                }
             }
-            Ok::<_, zk::Error>(false)
+            // If the session can watch no more, the node is polled for a request. Of its deletion the
+            // heartbeat tells as often.
+            if reply.is_none() && watcher.is_none() {
+                return Ok(false);
+            }
+            // Whatever the event is, the node is read again. A conversion reads it too before it
+            // exchanges the node.
+            changed_or_after(watcher, period).await;
+            Ok::<_, zk::Error>(true)
         };
         let result = tokio::select! {
             biased;
             result = wait => result,
-            _ = &mut ended => return false,
+            _ = &mut ended => return,
         };
         match result {
-            Ok(false) => {}
-            Ok(true) => held.request_revocation(),
+            Ok(true) => {}
+            Ok(false) => return,
             Err(error) => {
-                if error == zk::Error::NoNode {
+                let hold = held.upgrade().filter(|_| error == zk::Error::NoNode);
+                if let Some(hold) = hold {
                     // Unless it has been converted in the meantime, it is lost.
-                    held.node_deleted(node);
+                    hold.node_deleted(node);
                 }
                 log::debug!(path, %error, "whether revocation was requested is checked again");
                 tokio::select! {
                     () = tokio::time::sleep(period) => {}
-                    _ = &mut ended => return false,
+                    _ = &mut ended => return,
                 }
             }
         }

@@ -3,6 +3,7 @@
 use test_support::prelude::*;
 use tokio::sync::mpsc;
 use zookeeper_client as zk;
+use zookeeper_test_server::Member;
 
 const JOB: &str = "/jobs/report";
 const TODAY: &str = "2026-11-22";
@@ -304,6 +305,56 @@ async fn lost_lock_finds_the_other_record() {
         matches!(&outcome, OnceOutcome::AlreadyRun { by, .. } if by == "web-2/7/other"),
         "{outcome:?}"
     );
+}
+
+/// The other run records the job after the transaction of the first was refused, and the server of
+/// the first does not know the record yet.
+// Shows: once-record
+#[tokio::test]
+async fn lost_lock_finds_a_new_record() {
+    let server = Arc::new(start());
+    let client = calm(&server).await;
+    let refused = Match::op(Op::Multi).path_prefix("/jobs/report/lock/");
+    let gate = server.hold_reply(refused.session(session(&client)));
+    let job = today(&client);
+    let running = tokio::spawn({
+        let server = Arc::clone(&server);
+        job.run(|_| async move {
+            let node = server.children("/jobs/report/lock").remove(0);
+            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            Ok::<_, String>(())
+        })
+    });
+    within("the refusal", gate.wait_hit()).await;
+    server.set_member(0, Member::Behind);
+    server.create("/jobs/report/done", "").unwrap();
+    server.create(RECORD, "web-2/7/other token 9.9").unwrap();
+    gate.release();
+    let outcome = within("the end", running).await.unwrap().unwrap();
+    assert!(
+        matches!(&outcome, OnceOutcome::AlreadyRun { by, .. } if by == "web-2/7/other"),
+        "{outcome:?}"
+    );
+}
+
+/// Nothing tells whether another run has recorded the job, because no server answers.
+// Shows: once-record
+#[tokio::test]
+async fn lost_lock_without_servers_is_unknown() {
+    let server = Arc::new(start());
+    let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
+    let run = today(&client).run({
+        let server = Arc::clone(&server);
+        |_| async move {
+            let node = server.children("/jobs/report/lock").remove(0);
+            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            server.fail(Match::op(Op::GetData).path(RECORD).always(), -127);
+            Ok::<_, String>(())
+        }
+    });
+    let error = within("the end", run).await.unwrap_err();
+    assert!(matches!(error, OnceError::Unknown { .. }), "{error}");
+    assert!(error.is_retryable());
 }
 
 // Shows: once-record

@@ -58,7 +58,11 @@ pub(crate) fn shortages() {
             .iter()
             .all(|code| ended.iter().any(|(_, ended)| ended.code == *code))
     );
-    let is_told = |text: &str| text.contains("Too many open files") && !text.contains("panic");
+    let is_told = |text: &str| {
+        text.contains("Too many open files")
+            && text.contains("ulimit -n")
+            && !text.contains("panic")
+    };
     assert!(
         ended
             .iter()

@@ -368,15 +368,18 @@ pub(crate) fn stopped_leader_contends_again() {
 }
 
 pub(crate) fn child_may_end_after_a_loss() {
-    let mut pair = Pair::new(
-        LONG,
-        "",
-        "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done",
-    );
-    pair.cut_off();
-    assert_eq!(pair.holder.line(), "cleaned up");
-    let ended = pair.holder.end();
-    assert_eq!(ended.code, 125, "{ended:?}");
+    for arguments in ["", "-v"] {
+        let mut pair = Pair::new(
+            LONG,
+            arguments,
+            "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done",
+        );
+        pair.cut_off();
+        assert_eq!(pair.holder.line(), "cleaned up");
+        let ended = pair.holder.end();
+        assert_eq!(ended.code, 125, "{ended:?}");
+        assert_eq!(ended.err.matches("is lost").count(), 1, "{ended:?}");
+    }
 }
 
 pub(crate) fn short_interruption_ends_nothing() {

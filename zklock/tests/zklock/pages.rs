@@ -90,6 +90,11 @@ pub(crate) fn up_to_date() {
         manual.starts_with(".ie") && manual.contains(".TH zklock 1"),
         "{manual}"
     );
+    for command in ["lead", "status", "revoke", "break"] {
+        let manual = run(zklock("", &format!("man {command}"), "")).out;
+        let is_of_command = manual.contains(&format!(".TH zklock-{command} 1"));
+        assert!(is_of_command, "{manual}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         let script = run(zklock("", &format!("completions {shell}"), "")).out;
         assert!(script.contains("session-timeout"), "{script}");
