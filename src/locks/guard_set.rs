@@ -143,12 +143,13 @@ pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'stat
     let tasks = hold.path_lock.client().tasks.clone();
     async move {
         let (reply, requested) = oneshot::channel();
-        // Where the session runs: this future may be polled without any runtime.
+        // The watch runs on the session's thread, because this future may be polled without a
+        // runtime.
         let watch = tasks.start(revoke::watch_node(session, directory, held, reply));
         match waker::contain(requested).await {
-            // The watch is left for the deletion of the node.
+            // The watch stays, for the deletion of the node.
             Ok(()) => drop(watch.detach()),
-            // Released, or the session has ended: no request can come any more.
+            // The lock is released, or the session has ended: no request can come any more.
             Err(_) => std::future::pending().await,
         }
     }
