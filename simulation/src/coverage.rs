@@ -552,6 +552,10 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ("its process is killed", By(&["fault: crash"])),
     ("its process is paused", By(&["fault: frozen process"])),
     (
+        "a waiter, not the holder, is killed or paused",
+        By(&["fault: crash", "fault: frozen process"]),
+    ),
+    (
         "its client is drained",
         By(&["drained", "not drained StillHeld"]),
     ),

@@ -345,8 +345,7 @@ impl Options {
         }
     }
 
-    /// Returns the definition of this program, or that of a command of it, by the name of its manual
-    /// page.
+    /// Returns the definition of this program, or that of one of its commands.
     pub(crate) fn command_of(name: Option<&str>) -> clap::Command {
         let mut program = Self::command();
         let Some(name) = name else { return program };

@@ -318,16 +318,13 @@ impl Task<'_> {
         }
         let state = || guard.state();
         let held = self.held(&state, environment);
-        let mut job = None;
-        let running = Job::run(
-            &mut job,
-            self.argv,
-            self.work,
-            &held,
-            signals,
-            guard.revoked(),
-        );
-        match guard.while_held(running).await {
+        let (mut job, is_revoked) = (None, AtomicBool::new(false));
+        let revoked = async {
+            guard.revoked().await;
+            is_revoked.store(true, Ordering::Relaxed);
+        };
+        let running = Job::run(&mut job, self.argv, self.work, &held, signals, revoked);
+        let outcome = match guard.while_held(running).await {
             Ok(ended) => {
                 let ended = ended?;
                 match ended.told() {
@@ -339,6 +336,11 @@ impl Task<'_> {
             }
             // The guard is dropped once the command is dead: until then the node of the lock stays.
             Err(lost) => self.lose(&lost, job, signals).await,
+        };
+        match outcome? {
+            // A candidate that was asked for the lock does not contend again.
+            Outcome::Lost(failure) if is_revoked.into_inner() => Err(failure),
+            outcome => Ok(outcome),
         }
     }
 
@@ -420,9 +422,8 @@ impl Task<'_> {
     }
 }
 
-/// Releases a lock. Returns whether its node is known to have been gone before: a guard that was
-/// asked to release its lock has no watch on the node any more, and would notice a deletion later
-/// than its command ends.
+/// Releases a lock. Returns whether its node is known to have been gone before: a command may end
+/// before the guard has noticed the deletion.
 async fn was_gone(guard: impl Guard) -> bool {
     // The release continues if the time is over, and nothing is known then.
     let released = tokio::time::timeout(LAST_ANSWER, guard.release()).await;
