@@ -16,17 +16,17 @@
 //!                       that wait for the loss, the other holds of the value, cleanup
 //! ```
 //!
-//! Any thread may be in `process_event`, several at once, and one more than once: the waker of a
+//! Several threads may be in `process_event` at once, and one may re-enter it: the waker of a
 //! waiting task may drop the guard. No mutex is held meanwhile, each effect belongs to one change of
 //! the state, and the session reads the state when it registers the hold, so that the last of two
 //! threads registers what both have changed. Panics of wakers are caught where the tasks wait
 //! ([`waker`](crate::session::threads::waker)), so the loop comes to its end. The session is kept
 //! until then, or was gone before the first effect.
 //!
-//! A question to the guard reads the clock, since the thread that tells losses may be late. So the
-//! methods `check_...` may change the state, and have the effects of that.
+//! A query of the guard reads the clock, since the thread that reports losses may be late. So the
+//! methods `check_...` may change the state, and carry out the effects.
 //!
-//! The shared state of a path and what is above it use this file. Nothing here sends a request.
+//! The shared state of a path and the layers above use this file. Nothing here sends a request.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,12 +50,12 @@ use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// The node of a hold as the callers of this client at its path know it, who share the node or have
-/// it next (docs/protocol.md#hand-off). Each method is an effect of the hold, or a question.
+/// The node of a hold as known to this client's callers at its path, who share the node or have it
+/// next (docs/protocol.md#hand-off). Each method is an effect of the hold, or a query.
 pub(crate) trait PathNode: Send + Sync {
-    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion that is left
-    /// to do; `None` if another hold has the node, or the node is gone. Without a session no other
-    /// gets the node.
+    /// Lets a hold leave the node, with the deletion that it needs. Returns the deletion that is
+    /// left to do; `None` if another hold has the node, or the node is gone. Without a session, no
+    /// other gets the node.
     fn pass_on(
         &self,
         held: &Arc<Held>,
@@ -68,11 +68,11 @@ pub(crate) trait PathNode: Send + Sync {
     fn leave(&self, hold: HoldNumber);
 
     /// Records that a hold of the node is lost: no further caller has the node. The rest is as for
-    /// [`leave`](Self::leave), but for a hold whose node is kept: that one stays.
+    /// [`leave`](Self::leave), except that a hold whose node is kept stays.
     fn lose(&self);
 
-    /// Has each hold that shares the node find out by its next question that the node does not exist.
-    /// Locks nothing, so that no caller is kept from asking meanwhile.
+    /// Lets each hold that shares the node find out at its next query that the node does not exist.
+    /// Locks nothing, so that it delays no query.
     fn mark_gone(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
@@ -81,7 +81,7 @@ pub(crate) trait PathNode: Send + Sync {
     /// Returns whether the servers are known to have said that the node does not exist.
     fn is_gone(&self) -> bool;
 
-    /// Has the hold with this number keep its node for itself, for a conversion.
+    /// Lets the hold with this number keep its node for itself, for a conversion.
     fn reserve(&self, hold: HoldNumber);
 }
 
@@ -107,7 +107,7 @@ impl LocalOwner {
 pub(crate) struct Held {
     pub(crate) directory: LockPath,
     number: HoldNumber,
-    /// The session is weak, so that guards do not keep it.
+    /// A weak reference, so that guards do not keep the session.
     session: Weak<Session>,
     cleanup: Cleanup,
     /// The state, under the mutex of its channel. Tasks that wait for the loss are its receivers.
@@ -116,8 +116,8 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
     had: AtomicBool,
-    /// The node as the callers of this client know it. Their state is kept by this, so that the end
-    /// of the hold reaches them even if the handles are gone.
+    /// The node as the callers of this client know it. This keeps their state, so that the end of
+    /// the hold reaches them even if the handles are gone.
     path_node: Arc<dyn PathNode>,
     /// The other holds of the same value.
     bound: Bound<Self>,
@@ -195,7 +195,7 @@ impl Held {
         }
     }
 
-    /// Returns its session, unless that is dropped.
+    /// Returns its session, unless it is dropped.
     pub(crate) fn session(&self) -> Option<Arc<Session>> {
         self.session.upgrade()
     }
@@ -242,8 +242,8 @@ impl Held {
         });
     }
 
-    /// Returns the path of the lock that was lost: of several that are one value, that of the
-    /// first.
+    /// Returns the path of the lock that was lost; if several are one value, that of the first
+    /// loss.
     pub(crate) fn lost_path(&self) -> Arc<str> {
         self.bound
             .first_lost()
@@ -255,7 +255,7 @@ impl Held {
         Arc::clone(self.state.borrow().node())
     }
 
-    /// Returns the kind as which it is held.
+    /// Returns the kind of the hold.
     pub(crate) fn kind(&self) -> Kind {
         self.state.borrow().kind()
     }
@@ -270,7 +270,7 @@ impl Held {
         self.cleanup.ticket(self.number.attempt())
     }
 
-    /// Reads the clock, so that a starved task cannot hide a loss, and returns how the lock is lost
+    /// Reads the clock, so that a starved task cannot hide a loss, and returns why the lock is lost
     /// by now; `None` if it is not. The holder that asks may be the first to find the loss.
     pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.check_lease().or_else(|| self.check_shared_node());
@@ -287,7 +287,7 @@ impl Held {
     }
 
     /// Ends the hold if the lease that the caller has set is over, whatever that of the session
-    /// says. Returns how the lock is lost.
+    /// says. Returns why the lock is lost.
     fn check_lease(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
@@ -304,7 +304,7 @@ impl Held {
     }
 
     /// Ends the hold if another hold of the same node has learned that the node is gone, and its
-    /// task was paused before it could tell. Returns how the lock is lost.
+    /// task was paused before it could tell. Returns why the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
         if self.is_node_gone() {
             self.node_deleted(self.name());
@@ -317,8 +317,8 @@ impl Held {
         self.path_node.is_gone()
     }
 
-    /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
-    /// lock was lost, if it is lost then.
+    /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns why the
+    /// lock was lost, if it was.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
         // The session lease is checked first: a lock that may be another's is not extended.
         if let Some(reason) = self.check_lost() {
@@ -469,10 +469,10 @@ impl Held {
         effects
     }
 
-    /// Has the state decide about an event, and carries out the effects in their order. `done`
+    /// Lets the state decide on an event, and carries out the effects in their order. `done`
     /// receives the result of a release. Returns `false` if the state refuses the event.
     fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
-        // The ticket comes before the change, and is kept to the end: a flush counts the node from
+        // The ticket comes before the change, and is kept to the end: a flush counts the node even
         // before the lock is seen as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
         // This comes before the change, too: no other hold of the node may say that it is held once
@@ -525,8 +525,7 @@ impl Held {
             }
             (Effect::LeaveNode, _) => self.path_node.leave(self.number),
             (Effect::LoseNode, _) => self.path_node.lose(),
-            // The answer to `PassOn` is asked for by the loop. For all others the session is gone,
-            // and the node with it.
+            // The loop handles `PassOn`. For all others the session is gone, and the node with it.
             (
                 Effect::PassOn(_)
                 | Effect::UpdateSession
@@ -661,8 +660,8 @@ mod tests {
         assert!(!session.holds.any());
     }
 
-    /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush
-    /// waits for, and whether the node is on its way to be deleted.
+    /// What a waker that runs at the loss finds: the loss, how many attempts a flush waits for, and
+    /// whether the node is on its way to be deleted.
     struct Witness {
         held: Arc<Held>,
         queue: Mutex<CleanupQueue>,
@@ -677,8 +676,8 @@ mod tests {
         }
     }
 
-    /// Lost, then told, then deleted; and a flush that is called when it is told waits for the
-    /// deletion.
+    /// The lock is lost, then tasks are notified, then the node is deleted; a flush that they call
+    /// waits for the deletion.
     #[tokio::test]
     async fn lease_end_notifies_before_deletion() {
         let server = Server::start().unwrap();
@@ -804,7 +803,7 @@ mod tests {
         held
     }
 
-    /// The same of a hold of which only the state and the session are looked at.
+    /// The same for a hold of which only the state and the session matter.
     fn alone(
         session: &Arc<Session>,
         cleanup: &Cleanup,
@@ -831,8 +830,8 @@ mod tests {
         clock::now().plus(Duration::from_secs(3600))
     }
 
-    /// Ends the lease of a hold, for whose loss a task of an executor waits that does this when it
-    /// is woken.
+    /// Ends the lease of a hold while a task of an executor waits for the loss, and does `woken`
+    /// when it is woken.
     fn ends_while(held: &Arc<Held>, woken: impl FnOnce() + Send + 'static) {
         struct Does<F>(Mutex<Option<F>>);
 
@@ -853,7 +852,7 @@ mod tests {
         assert_eq!(held.state.borrow().lost(), Some(LostReason::LeaseOver));
     }
 
-    /// The waiters of the same client would wait for it.
+    /// Otherwise the client's waiters would wait for the hold.
     #[tokio::test]
     async fn release_without_session_frees_waiters() {
         let server = Server::start().unwrap();
@@ -884,7 +883,7 @@ mod tests {
     }
 
     /// The guard is dropped by the task that is woken, on the thread that is about to delete the
-    /// node: the next attempt starts behind the deletion all the same.
+    /// node: the next attempt still starts after the deletion.
     // Shows: lease-over
     #[tokio::test]
     async fn release_in_waker_starts_no_attempt() {
@@ -895,8 +894,8 @@ mod tests {
         assert_eq!(node.told(), [(Ended::Loss, true)]);
     }
 
-    /// One thread ends the lease while another releases the lock: whichever is first, the node goes
-    /// once, the callers hear of that once, and behind the deletion.
+    /// One thread ends the lease while another releases the lock: whichever is first, the node is
+    /// deleted once, and the callers are notified once, after the deletion.
     // Shows: lease-over
     #[tokio::test]
     async fn two_threads_end_a_hold_once() {

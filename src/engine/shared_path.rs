@@ -1,20 +1,20 @@
 //! What the callers of one client share at one path: the nodes that they have one after the other
-//! or at once, and who waits for them. A path lock and what is above it use it. It never sends a
-//! request.
+//! or at once, and who waits for them. Path locks and the layers above use this file, which never
+//! sends a request.
 //!
 //! [`PathState`] decides, behind one mutex that is held for one decision at a time, and never across
 //! an await or foreign code. Callers, holds and the
-//! [task](crate::engine::attempts::shared_attempt) of the waiting callers bring it what has
-//! happened. Each of them carries out what follows after it has unlocked the state: sends a grant,
-//! registers a hold with its session, wakes the task, or has the node deleted.
+//! [task](crate::engine::attempts::shared_attempt) of the waiting callers report events to it.
+//! After unlocking the state, each of them acts on the decision: sends a grant, registers a hold
+//! with its session, wakes the task, or has the node deleted.
 //!
-//! Two steps of that have an order:
+//! In two of these steps the order matters:
 //! - A hold is in the state before its session or its caller knows it, so that each event of the
-//!   hold finds it there. A hold that another makes, for the next holder of its node, is registered
-//!   before the session forgets the other: in between the session would have no lock, and no
+//!   hold finds it there. A hold that is made for the next holder of a node is registered before
+//!   the session forgets the previous one: in between, the session would have no lock, and no
 //!   heartbeat.
-//! - A caller may leave while its grant is on the way. The channel gives the grant back, which is
-//!   then released as every other: by [`PathNode::pass_on`] of its node, to the next caller.
+//! - A caller may leave while its grant is on the way. The channel returns the grant, which is then
+//!   released like any other: [`PathNode::pass_on`] passes its node to the next caller.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -84,10 +84,10 @@ pub(crate) struct EndedAttempt {
 struct NodeEntry {
     path: Arc<SharedPath>,
     number: NodeNumber,
-    /// The kind as which it was granted.
+    /// The kind of its grant.
     kind: Kind,
-    /// Whether the servers have said that it does not exist. Not in the state of the path, since
-    /// each guard asks at each question.
+    /// Whether the servers have said that it does not exist. Outside the state of the path, because
+    /// every query of a guard reads it.
     is_gone: AtomicBool,
 }
 
@@ -99,9 +99,9 @@ pub(crate) struct Waiter {
     pub(crate) began: Instant,
     /// The time that the caller gave.
     pub(crate) asked: Duration,
-    /// How often the lock had been granted when this arrived, and was over.
+    /// How many grants of the lock were over when this caller arrived.
     pub(crate) grants: u64,
-    /// The call, if that is observed.
+    /// The call, if it is observed.
     pub(crate) call: Option<CallNumber>,
 }
 
@@ -149,7 +149,7 @@ impl SharedPath {
     }
 
     /// Makes the grant of a lock by a node, which is closed. From here on the hold is a local
-    /// holder, also before the caller polls its future, and the session tells it when it is lost.
+    /// holder, even before the caller polls its future, and the session notifies it of a loss.
     pub(crate) fn grant(self: &Arc<Self>, lock: NewLock<'_>) -> Grant {
         let NewLock {
             session,
@@ -175,8 +175,8 @@ impl SharedPath {
         Grant::new(held, session, token, how)
     }
 
-    /// Has a reader share the open node, if there is one. If not, `otherwise` happens under the
-    /// mutex under which a release decides whether the node goes.
+    /// Lets a reader share the open node, if there is one. If not, `otherwise` runs under the mutex
+    /// under which a release decides whether to delete the node.
     fn join_or<T>(
         &self,
         location: &'static Location<'static>,
@@ -187,7 +187,7 @@ impl SharedPath {
             let session;
             let mut state = self.lock();
             let holder = state.path.open_hold(Kind::Shared);
-            // None joins a node that is known to be gone, even if its holds are not told yet.
+            // None joins a node that is known to be gone, even before its holds are notified.
             let holder = holder.filter(|holder| !holder.held.is_node_gone());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
@@ -203,7 +203,7 @@ impl SharedPath {
             drop(state);
             held.register(session);
             let grant = Grant::new(held, session, token, How::Shared);
-            // The session, or the node, may have ended before it was registered.
+            // The session, or the node, may have ended before the hold was registered.
             if !grant.held.is_lost_or_released() {
                 return Ok(grant);
             }
@@ -246,13 +246,13 @@ impl SharedPath {
         };
         match kind {
             Kind::Shared => self.join_or(location, wait),
-            // The node of the readers is closed by this.
+            // This closes the node of the readers.
             Kind::Exclusive => Err(self.decide(Kind::Shared, wait)),
         }
     }
 
-    /// Has the grant of a caller that has asked the servers share its node, or hand it over when it
-    /// is released, unless others have an open node, or are about to.
+    /// Lets the grant of a caller that has asked the servers share its node, or hand it over on
+    /// release, unless others have, or are about to have, an open node.
     pub(crate) fn open(&self, grant: &Grant) {
         let (held, kind) = (&grant.held, grant.kind());
         let mut state = self.lock();
@@ -310,7 +310,7 @@ impl SharedPath {
         let served: Vec<_> = {
             let mut state = self.lock();
             if is_lost || held.is_lost_or_released() {
-                // Over before anybody had it: another attempt goes on.
+                // The grant ended before a caller had it: another attempt begins.
                 return state.path.waiters_mut(kind).attempt_ends();
             }
             let waiters = state.path.waiters(kind);
@@ -332,19 +332,19 @@ impl SharedPath {
             state.shared_attempt(kind).opened(&session, token);
             served
         };
-        // All of them, before one has the lock.
+        // All are registered before one has the lock.
         for (_, other) in served.iter().skip(1) {
             other.held.register(&session);
         }
         for (waiter, grant) in served {
-            // If the caller has left, the drop releases it, to the next if it is not shared.
+            // If the caller has left, the drop releases the grant, or passes it on if not shared.
             drop(waiter.send(grant));
         }
     }
 }
 
 impl Waiter {
-    /// Sends the grant, whose lease begins. Returns the grant if the caller has left.
+    /// Begins the lease of the grant, and sends it. Returns the grant if the caller has left.
     fn send(self, grant: Grant) -> Result<(), Grant> {
         grant.held.begin_lease(self.lease);
         match self.reply.send(Ok(grant)) {
@@ -395,8 +395,8 @@ impl SharedAttempt {
         }
     }
 
-    /// Records that the task has no attempt any more. Returns what ends with the attempt, to be
-    /// dropped outside of the mutex, when the grant of the attempt, if any, was passed on or
+    /// Records that the task no longer has an attempt. Returns what ends with the attempt, to be
+    /// dropped outside the mutex, once the grant of the attempt, if any, has been passed on or
     /// released.
     pub(crate) fn end(&mut self) -> EndedAttempt {
         EndedAttempt {
@@ -427,7 +427,7 @@ enum NodeAfter {
 }
 
 impl NodeEntry {
-    /// Has a hold leave the node, by this deletion.
+    /// Lets a hold leave the node, with this deletion.
     fn leave_by(
         &self,
         held: &Held,
@@ -462,7 +462,7 @@ impl NodeEntry {
                 NodeAfter::Caller(waiter, grant)
             }
             (PassOn::Stays, _) => NodeAfter::Stays,
-            // In doubt no caller is next.
+            // In doubt, no caller is next.
             (PassOn::To(..) | PassOn::Delete, _) => NodeAfter::Delete,
         }
     }
@@ -488,7 +488,7 @@ impl PathNode for NodeEntry {
             let is_registered = grant.held.register(grant.session());
             drop(taken_back.take());
             if !is_registered {
-                // The session has ended before it knew the hold, and told it nothing.
+                // The session ended before it knew the hold, so it did not notify it.
                 self.lose();
             }
             let node = grant.node();
@@ -497,8 +497,8 @@ impl PathNode for NodeEntry {
                     observer::handed_over(&held.directory, &node, &node);
                     return None;
                 }
-                // The caller has left in this moment. The drop alone would come back here once more
-                // for each that has left.
+                // The caller has just left. The drop alone would come back here once more for each
+                // that has left.
                 Err(grant) => {
                     held = Arc::clone(&grant.held);
                     deletion = held.take_back()?;
@@ -518,7 +518,7 @@ impl PathNode for NodeEntry {
     fn lose(&self) {
         self.path.decide(self.kind, |state| {
             if state.path.waiters(self.kind).is_open(self.number) {
-                // A lost hold blocked no other any more, as far as the errors of waiting callers are
+                // A lost hold no longer blocked others, as far as the errors of waiting callers are
                 // concerned (docs/protocol.md#live-contender).
                 let attempt = state.shared_attempt(self.kind);
                 attempt.grants = attempt.grants.saturating_sub(1);
@@ -529,8 +529,8 @@ impl PathNode for NodeEntry {
     }
 
     fn mark_gone(&self) {
-        // A node for one hold at a time may be converted by another thread in this moment, and is
-        // that hold's alone then.
+        // Another thread may be converting a node for one hold at a time at this moment; the node
+        // is then that hold's alone.
         if self.kind == Kind::Shared {
             self.is_gone.store(true, Ordering::Release);
         }
@@ -596,7 +596,7 @@ mod tests {
         path.lock().path.waiters(kind).has_node()
     }
 
-    /// A path at which one waits, for whom an attempt is about to begin.
+    /// A path with a waiting caller, for which an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedPath>, Arrival) {
         let path = path(HandOff::NONE);
         let at = arrive(&path, cleanup);
@@ -627,7 +627,7 @@ mod tests {
         at
     }
 
-    /// Returns where it is told.
+    /// Returns the receiver of the reply.
     fn arrive_told(
         path: &SharedPath,
         cleanup: &Cleanup,
@@ -638,7 +638,7 @@ mod tests {
         told
     }
 
-    /// Their threads were paused between the drop of the receiver and the departure.
+    /// The callers' threads were paused between the drop of the receiver and the departure.
     // Shows: hand-off
     #[tokio::test]
     async fn node_skips_departing_callers() {
@@ -676,7 +676,7 @@ mod tests {
         }
     }
 
-    /// An end of a hold.
+    /// Ends a hold.
     type End = fn(&Arc<Held>);
 
     /// The task was paused before it took the result.
@@ -711,8 +711,8 @@ mod tests {
         }
     }
 
-    /// The task was paused between its decision to start the attempt and the end of that, for which
-    /// no caller waits any more.
+    /// The task was paused between its decision to start the attempt and the end of the attempt,
+    /// which no caller waits for any more.
     #[test]
     fn flush_waits_for_abandoned_attempt() {
         for another_comes in [false, true] {
@@ -722,7 +722,7 @@ mod tests {
             if another_comes {
                 arrive(&path, &cleanup);
             }
-            // For the one that came another is started.
+            // A caller that comes gets another attempt.
             assert_eq!(wants_attempt(&path), another_comes);
             assert!(!path.lock().path.waiters(WRITERS).is_under_way());
             assert_eq!(cleanup.pending().borrow().count(), 1);
@@ -887,7 +887,7 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
     }
 
-    /// From health only.
+    /// Readers join neither in doubt nor while a write may still come.
     #[tokio::test]
     async fn readers_do_not_join_in_doubt() {
         let server = Server::start().unwrap();
@@ -921,7 +921,7 @@ mod tests {
         let scene = Scene::new(&server).await;
         let readers = path(HandOff { max: 9, time });
         let reader = scene.reader(&readers);
-        // Time is what is tested.
+        // The duration is under test.
         tokio::time::sleep(time).await;
         assert!(open(&readers, &reader));
         assert!(join(&readers).is_none());
@@ -985,7 +985,7 @@ mod tests {
         assert_eq!(scene.deleted(), 0, "the node does not exist");
     }
 
-    /// Its lease ends while it is downgraded, which is about to find that out.
+    /// The lease of the writer ends during its downgrade, which is about to notice.
     #[tokio::test]
     async fn ended_writer_reserves_no_node() {
         let server = Server::start().unwrap();
@@ -1008,8 +1008,8 @@ mod tests {
         }
     }
 
-    /// The lease of one ends while it is released: two threads end it, and the node stays the
-    /// other's.
+    /// The lease of one reader ends during its release: two threads end the hold, and the other
+    /// reader keeps the node.
     // Shows: shared-read-node
     #[tokio::test]
     async fn reader_ended_twice_leaves_once() {
@@ -1028,7 +1028,7 @@ mod tests {
         }
     }
 
-    /// The bounds hold for readers that come at once, and a time beyond all clocks bounds no less.
+    /// `max` also bounds readers that come at the same moment, and with a time beyond all clocks.
     #[tokio::test]
     async fn joining_readers_are_bounded() {
         let server = Server::start().unwrap();
@@ -1081,7 +1081,7 @@ mod tests {
         }
     }
 
-    /// The thread that has learned the end of the node was paused before it could tell the others.
+    /// The thread that learned of the end of the node was paused before it could tell the others.
     // Shows: shared-read-node
     #[tokio::test]
     async fn readers_lose_their_node_together() {
@@ -1130,7 +1130,6 @@ mod tests {
         }
     }
 
-    /// The write node went by the downgrade of the next holder; an answer about it that was asked
     /// The read node of a downgraded hold is deleted by hand, before or after the late answer about
     /// its write node.
     // Shows: node-deleted-by-hand
@@ -1166,7 +1165,8 @@ mod tests {
         }
     }
 
-    /// for while the first one had it comes late.
+    /// The next holder's downgrade has deleted the write node; the answer to a request of the first
+    /// holder about that node comes late.
     // Shows: node-deleted-by-hand
     #[tokio::test]
     async fn late_answer_spares_a_downgraded_hold() {
@@ -1200,7 +1200,7 @@ mod tests {
         }
     }
 
-    /// The thread that has learned the end of the node is paused before it tells the others.
+    /// The thread that learned of the end of the node is paused before it tells the others.
     // Shows: shared-read-node
     #[tokio::test]
     async fn marked_node_is_not_joined() {
@@ -1227,7 +1227,7 @@ mod tests {
         assert!(holders.is_empty(), "held: {}", holders[0].holds());
     }
 
-    /// However a hold ends, also while it is converted, none is left at its path.
+    /// However a hold ends, even during a conversion, none is left at its path.
     #[tokio::test]
     async fn ended_hold_leaves_its_path() {
         use HoldEvent::{

@@ -281,9 +281,9 @@ impl Default for Effects {
 }
 
 impl Effects {
-    /// Handles the answer to [`Effect::PassOn`]: the deletion that is left to do. `None` if the
-    /// node stays, since another hold has it, or has been deleted by another process. Then a
-    /// release has succeeded, and no caller has to wait for another node.
+    /// Handles the answer to [`Effect::PassOn`]: the deletion that is left to do. `None` if another
+    /// hold has the node, or another process has deleted it. Then a release has succeeded, and no
+    /// caller has to wait for another node.
     pub(crate) fn passed_on(&mut self, deletion: Option<Deletion>) {
         let stays = deletion.is_none();
         let mut rest = Some(deletion.map_or(Effect::Answer(self.lost), Effect::Delete));
@@ -411,7 +411,7 @@ pub(crate) enum Registration {
     /// is over, and when the session ends.
     Active { lease_end: Option<Moment> },
     /// The hold is lost. The session notifies it when the time for which its node is kept is over,
-    /// or when the session ends.
+    /// or when the session ends, which changes nothing any more.
     Kept { until: Moment },
     /// The hold is forgotten.
     None,
@@ -691,7 +691,7 @@ impl HoldState {
                 self.stage = Stage::Released;
                 // The lock is not handed over if another process may have it, or if a write may
                 // still be committed that the next holder would not see: then the next attempt
-                // lists the queue.
+                // lists the queue. The further conditions are at `PathState::next_holder`.
                 let may_pass_on = lease != LeaseState::Expired && self.writes == 0;
                 decision.delete = Some(self.deletion(may_pass_on));
             }
@@ -707,6 +707,8 @@ impl HoldState {
                         decision.delete = Some(self.deletion(false));
                         decision.report = Some(reason);
                     }
+                    // The release has the answer to the deletion: the holder has given the lock up, or
+                    // the session is gone, and the node with it.
                     Leftover::OfSession => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         decision.delete = Some(self.deletion(false));

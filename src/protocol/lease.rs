@@ -3,7 +3,7 @@
 //! The servers expire a session that they have not heard of for its timeout T, and then grant its
 //! locks to others. A client without a connection is not told. So each client counts the time
 //! itself: a [`Lease`] begins with each renewal and ends before the servers can expire the session,
-//! and the locks end with the lease (docs/protocol.md#lease-over). All functions compare the age of
+//! and the locks end with the lease (docs/protocol.md#lease). All functions compare the age of
 //! the last renewal with two limits:
 //!
 //! - after two heartbeat intervals a renewal is overdue, and the lease is *suspended*: the locks
@@ -148,8 +148,12 @@ impl Lease {
         self.timeout.saturating_sub(self.margin)
     }
 
-    /// Returns the state of the lease at `now`. Two heartbeat intervals without a renewal mean that
-    /// one is overdue.
+    /// Returns after how long without a renewal one is overdue.
+    fn suspended_after(&self) -> Duration {
+        self.heartbeat_interval() * 2
+    }
+
+    /// Returns the state of the lease at `now`.
     pub(crate) fn state(&self, last_renewal: Option<Moment>, now: Moment) -> LeaseState {
         let Some(last_renewal) = last_renewal else {
             return LeaseState::Expired;
@@ -158,7 +162,7 @@ impl Lease {
         let age = now.since(last_renewal);
         if age >= self.duration() {
             LeaseState::Expired
-        } else if age >= self.heartbeat_interval() * 2 {
+        } else if age >= self.suspended_after() {
             LeaseState::Suspended
         } else {
             LeaseState::Valid
@@ -172,7 +176,7 @@ impl Lease {
         // The lease thread sleeps for the returned time. A zero would make it spin, so a limit that
         // has just been reached is skipped.
         let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
-        [self.heartbeat_interval() * 2, self.duration()]
+        [self.suspended_after(), self.duration()]
             .into_iter()
             .find_map(|limit| limit.checked_sub(age).filter(|left| !left.is_zero()))
             .unwrap_or_else(|| self.heartbeat_interval())

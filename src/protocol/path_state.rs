@@ -1,5 +1,5 @@
 //! What the callers of one client have at one path: who waits, which nodes hold the lock, and by
-//! which holds. [`PathState`] decides who has a node next, and when the node goes. Pure.
+//! which holds. [`PathState`] decides who has a node next, and when it is deleted. Pure.
 //!
 //! ```text
 //!             granted          released, with another waiting; joined, if it is shared
@@ -10,17 +10,18 @@
 //!      '------------- closed: it goes with the last hold
 //!        last hold has left
 //! ```
-//! Each hold stands at its node, from the grant to its end: that of a caller who waited with others,
-//! of a try, of a fair lock, and a permit. Nothing else records the holders of a path. The nodes of
+//! Each hold is recorded at its node, from the grant to its end: that of a caller who waited with
+//! others, of a try, of a fair lock, and a permit.
+//! Nothing else records the holders of a path. The nodes of
 //! callers who wait together are *open*: the first that waits has the node when a writer releases
 //! it, and readers share it, both within the [bounds](HandOff) (docs/protocol.md#hand-off,
 //! docs/protocol.md#shared-read-node). All other nodes are closed; that of a try is
 //! [opened](PathState::open) if no caller waits.
 //!
-//! The callers of each kind wait [apart](crate::protocol::waiters). Readers and writers meet in one
+//! Callers wait [separately by kind](crate::protocol::waiters). Readers and writers meet in one
 //! rule: a writer that waits closes the node of the readers. The next readers wait for another node,
 //! which is behind the writer's. A writer of another client is behind the node too, and so waits for
-//! no reader that came after the bounds.
+//! no reader that came beyond the bounds.
 //!
 //! A hold leaves its node once, by the first of these:
 //! - [`released`](PathState::released): the hold needs its node deleted. The answer says whether
@@ -29,8 +30,8 @@
 //! - [`leave`](PathState::leave): the hold has ended in another way.
 //!
 //! A node whose last hold has left stays open until the deletion is on its way
-//! ([`leave`](PathState::leave), [`lose`](PathState::lose)): until then no attempt begins, whose
-//! create would be sent ahead of the deletion, and wait for the node.
+//! ([`leave`](PathState::leave), [`lose`](PathState::lose)): until then no attempt begins, because
+//! its create would be sent ahead of the deletion, and wait for the node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,8 +41,8 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::numbers::{HoldNumber, NodeNumber};
 use crate::protocol::waiters::{Arrival, Waiters};
 
-/// How many have one node at most, in a row or together, and for how long after its grant others
-/// are given it, before the next caller queues behind all others by another node.
+/// How many callers may have one node, in a row or together, and for how long after its grant,
+/// before the next caller queues behind all others with a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandOff {
     pub(crate) max: u32,
@@ -59,8 +60,8 @@ impl HandOff {
 
 impl Default for HandOff {
     /// Another process waits for some milliseconds more than it would for one holder. Hand-offs
-    /// among tasks that do nothing take some microseconds each, so that the time is the bound that
-    /// counts, and the other is for a clock that stands still.
+    /// among tasks that do nothing take some microseconds each, so the time is the bound that
+    /// counts; the number is for a clock that stands still.
     fn default() -> Self {
         Self {
             max: 1_000,
@@ -105,7 +106,7 @@ pub(crate) enum PassOn<W> {
 
 /// A node by which this client has the lock, or had it.
 struct ClientNode<H> {
-    /// The kind as which it was granted.
+    /// The kind of its grant.
     kind: Kind,
     /// The holds by which it is held, by their numbers.
     holds: BTreeMap<HoldNumber, H>,
@@ -177,7 +178,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         if healthy && node.another(bounds, now) {
             return Some((open, hold));
         }
-        // The node stays closed, also if the doubt ends: the readers that wait by then have a place
+        // The node stays closed, even if the doubt ends: the readers that wait by then have a place
         // in the queue, and later ones must not overtake them.
         self.waiters_mut(Kind::Shared).close();
         None
@@ -286,8 +287,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         }
     }
 
-    /// Takes the caller that has a node next, whose last hold has left it; `None` if the node must
-    /// be deleted (docs/protocol.md#hand-off). All of these hold for a hand-off:
+    /// Takes the caller that has a node next after its last hold has left; `None` if the node must
+    /// be deleted (docs/protocol.md#hand-off). A hand-off requires all of these:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
     ///   revocation is requested, since another client then waits for the node to go;
     /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
@@ -304,7 +305,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         if !healthy || !writers.is_open(node) || !writers.is_waited_for() {
             return None;
         }
-        // The bounds are asked last, since the answer counts a holder.
+        // The bounds are checked last, since the check counts a holder.
         let may = self.nodes.get_mut(&node)?.another(bounds, now);
         if may { writers.take_first() } else { None }
     }
@@ -354,7 +355,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Records that the servers have said that the node does not exist. Returns all its holds, which
     /// the caller must notify; none if this was known. From here on none joins.
     pub(crate) fn gone(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
-        // What an earlier hold learns late is about the node from before the conversion.
+        // Once a conversion has reserved the node, only the hold that reserved it counts: what an
+        // earlier hold learns late is about the node from before the conversion.
         let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
         let Some(state) = self.nodes.get_mut(&node).filter(|state| knows(state)) else {
             return Vec::new();
@@ -458,7 +460,7 @@ mod tests {
         let waiters = path.waiters(kind);
         assert!(!waiters.is_under_way() && waiters.has_node() && !waiters.is_waited_for());
         assert_eq!(holders(&path), [7, 8]);
-        // The bounds are those of a row.
+        // The bounds admit no further reader.
         assert_eq!(path.join(START, true), None);
         assert!(!path.waiters(kind).has_node());
         assert_eq!(path.released(node(7), hold(7), START, true), PassOn::Stays);
@@ -479,7 +481,7 @@ mod tests {
         }
     }
 
-    /// The writer would have to wait for all readers of this client that come meanwhile.
+    /// Otherwise the writer would have to wait for all readers of this client that come meanwhile.
     // Shows: shared-read-node
     #[test]
     fn waiting_writer_closes_the_readers_node() {
@@ -501,7 +503,7 @@ mod tests {
         assert_eq!(holders(&path), [1, 3]);
     }
 
-    /// Its node is its own, as that of a fair lock.
+    /// The node is its hold's alone, as with a fair lock.
     #[test]
     fn closed_node_goes_with_its_hold() {
         let mut path = State::<()>::new(TWO);
@@ -516,7 +518,7 @@ mod tests {
         assert!(holders(&path).is_empty() && path.waiters(Kind::Exclusive).wants_attempt());
     }
 
-    /// The next has the node by then.
+    /// By then the next holder has the node.
     #[test]
     fn released_hold_reserves_nothing() {
         let kind = Kind::Exclusive;

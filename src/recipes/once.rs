@@ -23,8 +23,9 @@ use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 use crate::values::token::FencingToken;
 
-/// How many records are kept, by default and at most.
+/// How many records are kept by default.
 const DEFAULT_KEEP: usize = 100;
+/// How many records are kept at most: fewer than a call looks at to find the oldest.
 const MAX_KEEP: usize = 1_000;
 
 /// A job that runs once per occasion: exactly one of the processes that request it runs it.

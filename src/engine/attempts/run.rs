@@ -4,8 +4,8 @@
 //! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session
 //! after the other until the caller has its result.
 //! [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure, decides what to do next; the
-//! requests are in [`requests`]. To get permits it goes on at the head of the queue, in
-//! [`permits`].
+//! requests are in [`requests`]. To get permits, the attempt continues at the head of the
+//! queue, in [`permits`].
 //!
 //! ```text
 //!   run: wait for a slot --> contend: wait for a session --> follow: steps of `Acquiring` <--.
@@ -55,7 +55,7 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;
 
-/// How often a try that cannot have a node yet looks whether others are in its way.
+/// After how long a try that cannot have a node yet checks whether others are in its way.
 const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause between two of these looks; each is twice as long as the one before.
 const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
@@ -172,7 +172,7 @@ impl Attempt {
     }
 
     /// Waits for a slot as long as no live contender is in the way of a try, which waits only for
-    /// the servers; of one for permits, as long as [in the queue](permits::TRY_QUEUES_FOR).
+    /// the servers; a try for permits waits as long as [in the queue](permits::TRY_QUEUES_FOR).
     async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
         let queues_for = path_lock
@@ -311,7 +311,7 @@ impl InSession<'_> {
                 // If the session has ended, the grant is lost: its drop cleans up, and the caller
                 // goes on waiting.
                 if self.seat.session.end_reason().is_none() {
-                    // The slot is free first: the caller may ask for another lock at once.
+                    // The slot is freed first: the caller may ask for another lock at once.
                     self.attempt.slot = None;
                     self.attempt.grant(granted);
                 }
@@ -351,8 +351,8 @@ impl InSession<'_> {
             kind,
             ..
         } = self.seat;
-        // Checked after this attempt has been counted. A session ends first and waits for the
-        // counted attempts then, so either this sees the end, or the end waits for this.
+        // Checked after this attempt has been counted. A session first ends and then waits for the
+        // counted attempts, so either this sees the end, or the end waits for this.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
@@ -414,7 +414,7 @@ impl InSession<'_> {
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
-                    // Known also while this further look is not answered.
+                    // This is known even while the further look is unanswered.
                     self.attempt.saw_ahead(live_ahead(seat, &list, own));
                 }
                 self.attempt.progress.set_waits_for(WaitsFor::List);
@@ -518,8 +518,8 @@ impl InSession<'_> {
             .unwrap_or(Ok(AcquireEvent::Changed))
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at
-    /// its head. Goes on with `Outdated` if what shows that is too old.
+    /// Grants the lock by the node `name`, which is first in the queue; to get permits, continues
+    /// at its head. Continues with `Outdated` if the look that shows this is too old.
     async fn grant(
         &mut self,
         name: &str,
@@ -534,13 +534,13 @@ impl InSession<'_> {
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         self.attempt.progress.set_node(Some(name));
-        // To be first in the queue is not enough: without a valid lease, the servers may be about
-        // to expire the session and grant the lock to another contender
+        // Being first in the queue is not enough: if the lease is not valid, the servers may be
+        // about to expire the session and grant the lock to another contender
         // (docs/protocol.md#suspended).
         let was_in_doubt = !session.lease().is_valid();
         self.wait(session.lease().until_valid()).await?;
-        // Not by a look from before a doubt: another hand may have deleted the node since. A
-        // further doubt, which on a slow link each answer finds, ends this by the age of the look.
+        // A look from before a doubt does not count: another process may have deleted the node
+        // since. On a slow link each answer finds a doubt, so a second look counts until old.
         let is_old = clock::now().since(self.looked_at) > session.lease().heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
@@ -564,7 +564,7 @@ impl InSession<'_> {
             return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
         }
         let ask = self.attempt.ask;
-        // From here on, so that a grant that its caller never takes is over too.
+        // The lease begins here, so that a grant that its caller never takes ends too.
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
         let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
         // Registered before the caller is told, so that the end of the session from here on marks
@@ -617,8 +617,8 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
             continue;
         }
         let slot = seat.session.windows.creates.slot().await;
-        // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is
-        // its again.
+        // Meanwhile an earlier attempt may have found the directory missing and begun to make it:
+        // then it is that attempt's turn again.
         let (wake, _) = oneshot::channel();
         if may_create(wake) {
             return slot;

@@ -66,7 +66,7 @@ struct SetWatch {
 
 impl SetWatch {
     /// Returns whether anything happened to the directory, or the connection, since the watch was
-    /// asked for. If so, it may not be asked again.
+    /// asked for. Must not be called again after it has returned `true`.
     fn has_ended(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();

@@ -53,7 +53,7 @@ impl SentCreates {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Forgets a create that has made no node, or none that is not known.
+    /// Forgets a create that has made no node, or one that is known.
     fn forget(&mut self, id: &str) -> Option<SentCreate> {
         let create = self.by_id.remove(id)?;
         self.give_back(create.bytes);

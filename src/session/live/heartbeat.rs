@@ -1,12 +1,13 @@
 //! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
 //!
-//! One task per session. While the session has nodes and the last renewal is older than T/6, it
-//! sends a heartbeat. Heartbeats are pipelined, so that a stalled one does not delay the next, and
-//! one is sent at once after a reconnect (docs/protocol.md#renewal). T less the margin after the
-//! last renewal, every lock of the session is lost with
+//! One task per session. While the session holds locks, the task sends a heartbeat at each interval
+//! (T/6 by default), whatever else was written; while it only has nodes that wait, when the last
+//! renewal is as old as that. Heartbeats are pipelined, so that a stalled one does not delay the
+//! next, and one is sent at once after a reconnect (docs/protocol.md#renewal). T less the margin
+//! after the last renewal, every lock of the session is lost with
 //! [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
-//! thread](crate::session::live::session_lease) notices too. The session may still be alive: then the nodes
-//! are deleted when their guards are dropped, or by this task T after the last renewal
+//! thread](crate::session::live::session_lease) notices too. The session may still be alive: then
+//! the nodes are deleted when their guards are dropped, or by this task T after the last renewal
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 
 use std::collections::HashMap;

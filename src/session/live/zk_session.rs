@@ -230,7 +230,8 @@ impl Session {
             first
         });
         if first {
-            // A lock that is registered from now on sees the end itself.
+            // A lock that was registered since the loop above is notified here; one that is
+            // registered from now on sees the end itself (`Held::register`).
             for node in self.holds.all() {
                 node.lock.on(HoldEvent::Ended(reason));
             }

@@ -245,8 +245,8 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Returns the pause of cleanup, and of a conversion, after this many failures: 10 ms, and twice as
-/// long each time up to 1 s. The requests of a session without a connection are queued, not failed,
+/// Returns the pause after this many failures of what is repeated for the life of a session
+/// (cleanup, conversions, elections, persistent nodes): 10 ms, and twice as long each time up to 1 s. The requests of a session without a connection are queued, not failed,
 /// so a try is long already while the servers are away; the pause is for servers that answer
 /// nonsense.
 pub(crate) fn clean_up_pause(failures: u32) -> Duration {
