@@ -540,7 +540,7 @@ impl InSession<'_> {
         let was_in_doubt = !session.lease().is_valid();
         self.wait(session.lease().until_valid()).await?;
         // A look from before a doubt does not count: another process may have deleted the node
-        // since. On a slow link each answer finds a doubt, so a second look counts until old.
+        // since. On a slow link each answer finds a doubt, so a second look counts unless old.
         let is_old = clock::now().since(self.looked_at) > session.lease().heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
