@@ -25,11 +25,27 @@ async fn count(job: OnceJob, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, 
 }
 
 #[track_caller]
-fn already(outcome: OnceOutcome<u32>) -> (String, Duration) {
+fn already<T>(outcome: OnceOutcome<T>) -> (String, Duration) {
     match outcome {
         OnceOutcome::AlreadyRun { by, at, .. } => (by, at),
         OnceOutcome::Ran(_) => panic!("it ran again"),
     }
+}
+
+/// Another process takes the lock away from the run that has it.
+#[track_caller]
+fn delete_lock_node(server: &Server) {
+    let [node] = &server.children("/jobs/report/lock")[..] else {
+        panic!("one node")
+    };
+    server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+}
+
+/// Another process records today's job.
+#[track_caller]
+fn record_by_other(server: &Server) {
+    server.create("/jobs/report/done", "").unwrap();
+    server.create(RECORD, "web-2/7/other token 9.9").unwrap();
 }
 
 async fn lock_is_free(server: &Server) {
@@ -268,8 +284,7 @@ async fn lost_lock_records_nothing() {
     let run = today(&client).run({
         let server = Arc::clone(&server);
         |_| async move {
-            let node = server.children("/jobs/report/lock").remove(0);
-            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            delete_lock_node(&server);
             Ok::<_, String>(())
         }
     });
@@ -293,18 +308,13 @@ async fn lost_lock_finds_the_other_record() {
     let run = today(&client).run({
         let server = Arc::clone(&server);
         |_| async move {
-            let node = server.children("/jobs/report/lock").remove(0);
-            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
-            server.create("/jobs/report/done", "").unwrap();
-            server.create(RECORD, "web-2/7/other token 9.9").unwrap();
+            delete_lock_node(&server);
+            record_by_other(&server);
             Ok::<_, String>(())
         }
     });
     let outcome = within("the end", run).await.unwrap();
-    assert!(
-        matches!(&outcome, OnceOutcome::AlreadyRun { by, .. } if by == "web-2/7/other"),
-        "{outcome:?}"
-    );
+    assert_eq!(already(outcome).0, "web-2/7/other");
 }
 
 /// The other run records the job after the transaction of the first was refused, and the server of
@@ -320,21 +330,16 @@ async fn lost_lock_finds_a_new_record() {
     let running = tokio::spawn({
         let server = Arc::clone(&server);
         job.run(|_| async move {
-            let node = server.children("/jobs/report/lock").remove(0);
-            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            delete_lock_node(&server);
             Ok::<_, String>(())
         })
     });
     within("the refusal", gate.wait_hit()).await;
     server.set_member(0, Member::Behind);
-    server.create("/jobs/report/done", "").unwrap();
-    server.create(RECORD, "web-2/7/other token 9.9").unwrap();
+    record_by_other(&server);
     gate.release();
     let outcome = within("the end", running).await.unwrap().unwrap();
-    assert!(
-        matches!(&outcome, OnceOutcome::AlreadyRun { by, .. } if by == "web-2/7/other"),
-        "{outcome:?}"
-    );
+    assert_eq!(already(outcome).0, "web-2/7/other");
 }
 
 /// Nothing tells whether another run has recorded the job, because no server answers.
@@ -346,8 +351,7 @@ async fn lost_lock_without_servers_is_unknown() {
     let run = today(&client).run({
         let server = Arc::clone(&server);
         |_| async move {
-            let node = server.children("/jobs/report/lock").remove(0);
-            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            delete_lock_node(&server);
             server.fail(Match::op(Op::GetData).path(RECORD).always(), -127);
             Ok::<_, String>(())
         }
@@ -464,10 +468,7 @@ async fn pruning_needs_the_lock() {
     let run = tokio::spawn(async move { count(job, &runs).await });
     within("the look", gate.wait_hit()).await;
     // An administrator deletes the node, so the client does not know of it.
-    let [node] = &server.children("/jobs/report/lock")[..] else {
-        panic!("one node")
-    };
-    server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+    delete_lock_node(&server);
     gate.release();
     assert_eq!(
         within("the end", run).await.unwrap().unwrap(),
