@@ -661,7 +661,7 @@ impl InterProcessMultiLock {
             .all(|member| member.path_lock.is_held(member.kind))
     }
 
-    /// Returns the paths of the membersas given, in that order.
+    /// Returns the paths of the members, as given and in that order.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         self.given()
@@ -989,7 +989,7 @@ impl MultiLockGuard {
         self.given().map(|hold| hold.node_path()).collect()
     }
 
-    /// Returns the paths of the membersas given, in that order.
+    /// Returns the paths of the members, as given and in that order.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         self.given().map(|hold| hold.directory().user()).collect()

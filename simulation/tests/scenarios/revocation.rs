@@ -69,7 +69,7 @@ async fn look_reports_deleted_node() {
 }
 
 /// A holder that was asked, and has not released the lock yet, still learns of a deletion without a
-/// heartbeat, also after a second request.
+/// heartbeat, even after a second request.
 // Shows: revocation, node-deleted-by-hand
 #[tokio::test]
 async fn asked_holder_learns_of_deletion() {

@@ -70,8 +70,8 @@ fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
 }
 
 impl Attempt {
-    /// Has the attempt stopped once it is known that it wants [too many](too_many) permits. Waits for
-    /// that if one transaction cannot take them: no such attempt is granted anything.
+    /// Stops the attempt once it is known that it wants [too many](too_many) permits. Waits for that
+    /// if one transaction cannot take them: no such attempt is granted anything.
     pub(super) async fn refuse_excess(
         &self,
         semaphore: &SemaphoreOptions,
@@ -79,7 +79,7 @@ impl Attempt {
     ) -> Result<(), End> {
         let wanted = self.wanted;
         let exceeds = wanted > most_at_once(&self.path_lock, semaphore);
-        // A try looks by itself, and one permit is no more than any limit.
+        // A try checks the limit itself, and one permit never exceeds it.
         if exceeds || wanted > 1 && self.if_busy() == IfBusy::Wait {
             let too_many = too_many(Arc::clone(&self.path_lock), wanted);
             stop.refuse_by(Some(Box::pin(too_many)));
