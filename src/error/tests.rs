@@ -104,7 +104,7 @@ fn assert_well_put(error: &dyn Error) {
     }
 }
 
-/// Asserts that the value is one short line in a log.
+/// Asserts that the value takes one short line in a log.
 #[track_caller]
 fn assert_brief(value: &dyn fmt::Debug) -> String {
     let text = format!("{value:?}");
@@ -173,8 +173,8 @@ fn job_errors_name_occasion_and_retryability() {
             continue;
         };
         match &**source {
-            // A job that is certainly not recorded is not called unknown, so only the reason of the
-            // transaction's error is in the text.
+            // The text must not call a job unknown that is certainly not recorded, so the text has
+            // only the reason of the transaction's error.
             TransactionError::Unknown { source, .. } => {
                 let text = error.to_string();
                 assert!(text.contains(&source.to_string()), "{text}");
