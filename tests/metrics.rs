@@ -117,6 +117,17 @@ async fn lock_events_are_counted() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve::serve(listener, metrics));
 
+    // The counters of a client that never had a session begin, too, because an alert compares them.
+    let stopped = Server::start().unwrap();
+    stopped.stop();
+    let early = Client::connect_lazy(&stopped.connect_string()).unwrap();
+    let scraped = until(address, "zookeeper_recipes_sessions_begun_total", 0.0).await;
+    for reason in values_of("how it was lost") {
+        let key = format!(r#"zookeeper_recipes_sessions_ended_total{{reason="{reason}"}}"#);
+        assert_eq!(scraped.get(&key), Some(&0.0), "{key}");
+    }
+    drop(early);
+
     let server = start_impatient();
     let timeout = Duration::from_secs(1);
     let builder = || {

@@ -286,6 +286,7 @@ pub(super) async fn supervise(
     options: SessionOptions,
 ) {
     let _close = CloseOnDrop(Arc::clone(&shared));
+    log::count!(client_began);
     let mut stop = shared.stop.subscribe();
     let mut session = match connected {
         Some(connected) => {

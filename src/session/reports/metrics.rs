@@ -159,9 +159,9 @@ pub(crate) fn heartbeat_late() {
     counter!(HEARTBEATS_LATE).increment(1);
 }
 
-/// A session has begun: the metrics are described with each, and counters begin, since a recorder
-/// only gets the values that are recorded after its installation.
-pub(crate) fn session_began() {
+/// A client has begun. Its counters begin before its first session, so that an alert sees a process
+/// that has never reached the servers.
+pub(crate) fn client_began() {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
     describe_histogram!(
         HOLD,
@@ -203,8 +203,7 @@ pub(crate) fn session_began() {
     ] {
         describe_counter!(name, Unit::Count, text);
     }
-    counter!(SESSIONS_BEGUN).increment(1);
-    for counter in [ORPHANS, HEARTBEATS_LATE, MISSED] {
+    for counter in [SESSIONS_BEGUN, ORPHANS, HEARTBEATS_LATE, MISSED] {
         counter!(counter).increment(0);
     }
     for reason in LOST_REASONS {
@@ -212,6 +211,13 @@ pub(crate) fn session_began() {
     }
     let known: Vec<Series> = COUNTS.with_borrow(|counts| counts.keys().cloned().collect());
     known.iter().for_each(begin_at_zero);
+}
+
+/// A session has begun. The metrics begin again with each, since a recorder only gets the values
+/// that are recorded after its installation.
+pub(crate) fn session_began() {
+    client_began();
+    counter!(SESSIONS_BEGUN).increment(1);
 }
 
 pub(crate) fn session_ended(reason: &'static str) {
