@@ -78,10 +78,13 @@ pub enum AtomicLongError {
         /// The number to be added.
         delta: i128,
     },
-    /// The node's data is no counter's, which has eight bytes (or none, which is 0).
+    /// The node's data is no counter's, which has eight bytes (or none, which is 0). Four bytes are
+    /// those of Curator's `SharedCount` and `DistributedAtomicInteger`, which a Java process may
+    /// use. Delete the node only if no process uses it.
     #[error(
-        "the node {path} is no counter: its data has {bytes} bytes, not 8; use another path, or delete it",
-        path = Quoted(path)
+        "the node {path} is no counter: its data has {bytes} bytes, not 8{owner}; use another path",
+        path = Quoted(path),
+        owner = likely_owner(*bytes)
     )]
     #[non_exhaustive]
     NotACounter {
@@ -116,6 +119,15 @@ pub enum AtomicLongError {
         /// The path, without the client's namespace.
         path: String,
     },
+}
+
+/// Returns who is likely to have written data of this length, for the message.
+fn likely_owner(bytes: usize) -> &'static str {
+    if bytes == 4 {
+        ", like a SharedCount or DistributedAtomicInteger of Curator"
+    } else {
+        ""
+    }
 }
 
 impl AtomicLongError {

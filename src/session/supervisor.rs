@@ -74,7 +74,10 @@ pub(crate) enum CloseReason {
 /// The state of a client's connection to the servers.
 ///
 /// [`Client::state`](crate::Client::state) returns it.
-/// [`Client::watch_state`](crate::Client::watch_state) waits for changes.
+/// [`Client::watch_state`](crate::Client::watch_state) waits for changes. Use the state for health
+/// checks, not to stop work: [`LockGuard::lost`](crate::LockGuard::lost) and
+/// [`LockGuard::while_held`](crate::LockGuard::while_held) report a loss before [`Lost`](Self::Lost)
+/// does.
 ///
 /// # Examples
 /// ```
@@ -112,6 +115,9 @@ pub enum ConnectionState {
     Suspended,
     /// The session has ended, and every lock with it. The client asks for another session until it
     /// has one.
+    ///
+    /// During an outage the client learns of the end late, so other processes may have been granted
+    /// the locks before this state. Guards are lost earlier, by the clock, before that.
     Lost,
     /// The client is closed: by [`close`](crate::Client::close), or because the servers refused its
     /// credentials.
