@@ -79,10 +79,11 @@ debug_as_text!(InvalidPath);
 /// # Locks side by side, not inside each other
 /// The children of a lock's path are its queue. A lock at `/inventory` and another at
 /// `/inventory/sku-42` share a directory: the second lock's directory is a child of the first's.
-/// This crate ignores it with a warning; Curator waits for it without an end; and it is taken for a
-/// contender if its name ends as a lock node's does (`lock-0000000007`). So keep the locks in a
-/// separate directory, whose own path is not the path of a lock: one for each key at
-/// `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
+/// This crate ignores it with a warning; Curator waits for it without an end if its name sorts
+/// before the numbers of lock nodes (`%2F`, `-1`); and it is taken for a contender if its name ends
+/// as a lock node's does (`lock-0000000007`). So keep the locks in a separate directory, whose own
+/// path is not the path of a lock: one for each key at `/inventory/items/<key>`, and the one for
+/// all of them at `/inventory/all`.
 ///
 /// # Examples
 /// ```

@@ -88,6 +88,11 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     // Shows: group-watch
     add("members::peers_share_a_group", members::peers_share_a_group);
+    // Shows: persistent-node
+    add(
+        "members::curator_takes_other_owners_node",
+        members::curator_takes_other_owners_node,
+    );
     // Shows: mixed-recipes
     add(
         "mixed::mutex_among_read_write_nodes",
