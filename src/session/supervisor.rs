@@ -76,8 +76,8 @@ pub(crate) enum CloseReason {
 /// [`Client::state`](crate::Client::state) returns it.
 /// [`Client::watch_state`](crate::Client::watch_state) waits for changes. Use the state for health
 /// checks, not to stop work: [`LockGuard::lost`](crate::LockGuard::lost) and
-/// [`LockGuard::while_held`](crate::LockGuard::while_held) report a loss before [`Lost`](Self::Lost)
-/// does.
+/// [`LockGuard::while_held`](crate::LockGuard::while_held) report a loss before another process is
+/// granted the lock, and [`Lost`](Self::Lost) may come after that.
 ///
 /// # Examples
 /// ```
@@ -116,8 +116,8 @@ pub enum ConnectionState {
     /// The session has ended, and every lock with it. The client asks for another session until it
     /// has one.
     ///
-    /// During an outage the client learns of the end late, so other processes may have been granted
-    /// the locks before this state. Guards are lost earlier, by the clock, before that.
+    /// During an outage no server reports the end, so this state may come after other processes
+    /// were granted the locks. The guards are lost by the clock, before these grants.
     Lost,
     /// The client is closed: by [`close`](crate::Client::close), or because the servers refused its
     /// credentials.

@@ -63,6 +63,10 @@ pub(crate) fn add_all(suite: &mut Suite) {
         "semaphores::either_sets_the_limit",
         semaphores::either_sets_the_limit,
     );
+    add(
+        "semaphores::stated_limits_are_not_compared",
+        semaphores::stated_limits_are_not_compared,
+    );
     // Shows: election
     add("leaders::latches_in_one_election", leaders::latches);
     // Shows: election
