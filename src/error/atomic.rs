@@ -80,9 +80,12 @@ pub enum AtomicLongError {
         delta: i128,
     },
     /// The node's data is not that of a counter, which has eight bytes (or no data, which means 0).
+    /// Curator's `SharedCount` and `DistributedAtomicInteger` have four bytes, and a Java process
+    /// may use such a node. Delete the node only if no process uses it.
     #[error(
-        "the node {path} is no counter: its data has {bytes} bytes, not 8; use another path, or delete it",
-        path = Quoted(path)
+        "the node {path} is no counter: its data has {bytes} bytes, not 8{owner}; use another path",
+        path = Quoted(path),
+        owner = likely_owner(*bytes)
     )]
     #[non_exhaustive]
     NotACounter {
@@ -117,6 +120,15 @@ pub enum AtomicLongError {
         /// The path, without the client's namespace.
         path: String,
     },
+}
+
+/// Returns who is likely to have written data of this length, for the message.
+fn likely_owner(bytes: usize) -> &'static str {
+    if bytes == 4 {
+        ", like a SharedCount or DistributedAtomicInteger of Curator"
+    } else {
+        ""
+    }
 }
 
 impl AtomicLongError {

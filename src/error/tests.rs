@@ -843,6 +843,24 @@ fn counter_errors_name_path_and_retryability() {
     }
 }
 
+/// A Java process may use the node, so the text does not advise to delete it.
+#[test]
+fn four_bytes_name_curators_counters() {
+    let text = |bytes| {
+        let path = "/stock".to_owned();
+        AtomicLongError::NotACounter { path, bytes }.to_string()
+    };
+    assert_eq!(
+        text(4),
+        "the node \"/stock\" is no counter: its data has 4 bytes, not 8, like a SharedCount or \
+         DistributedAtomicInteger of Curator; use another path"
+    );
+    assert_eq!(
+        text(3),
+        "the node \"/stock\" is no counter: its data has 3 bytes, not 8; use another path"
+    );
+}
+
 #[test]
 fn zero_timeout_reports_not_free() {
     let text = |timeout| {

@@ -80,10 +80,11 @@ debug_as_text!(InvalidPath);
 /// # Locks side by side, not inside each other
 /// The children of a lock's path are its queue. A lock at `/inventory` and another at
 /// `/inventory/sku-42` share a directory: the second lock's directory is a child of the first's.
-/// This crate ignores that child with a warning, and Curator waits for it indefinitely. If its name
-/// ends like that of a lock node (`lock-0000000007`), both treat it as a contender. So keep the
-/// locks in a separate directory, whose own path is not the path of a lock: for example, a lock for
-/// each key at `/inventory/items/<key>`, and a lock for all of them at `/inventory/all`.
+/// This crate ignores that child with a warning. Curator waits for it indefinitely if its name sorts
+/// before the numbers of lock nodes (`%2F`, `-1`). If its name ends like that of a lock node
+/// (`lock-0000000007`), both treat it as a contender. So keep the locks in a separate directory,
+/// whose own path is not the path of a lock: for example, a lock for each key at
+/// `/inventory/items/<key>`, and a lock for all of them at `/inventory/all`.
 ///
 /// # Examples
 /// ```
