@@ -251,8 +251,9 @@ pub(crate) struct Connection {
     /// A file with credentials, as digest:USER:PASSWORD
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
-    /// Make nodes that only a client with these credentials may read and change
-    #[arg(long)]
+    /// Make nodes that only a client with these credentials may read and change. A directory that
+    /// exists keeps its ACL, and with it others may be allowed to delete the lock
+    #[arg(long, verbatim_doc_comment)]
     pub(crate) private: bool,
     #[cfg(feature = "sasl-digest-md5")]
     /// A file with USER:PASSWORD for SASL DIGEST-MD5
