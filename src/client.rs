@@ -255,7 +255,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn session_id(&self) -> Option<i64> {
-        self.core.live().map(|session| session.session_id())
+        self.core.live().map(|session| session.session_id)
     }
 
     /// Returns the session timeout that the servers granted; `None` if there is no session.

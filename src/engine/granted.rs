@@ -25,9 +25,9 @@ use crate::values::path::{LockPath, NodePath};
 #[derive(Clone)]
 pub(crate) struct GrantedLock {
     pub(crate) held: Arc<Held>,
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     /// The two numbers of the fencing token, which the guard interprets.
-    token: (i64, u64),
+    pub(crate) token: (i64, u64),
 }
 
 /// The only owner of a granted lock: the attempt that is granted it has this value, or the holder
@@ -67,19 +67,9 @@ impl GrantedLock {
         self.held.directory()
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
-    /// cannot hide a loss.
-    pub(crate) fn check_lost(&self) -> Option<LostReason> {
-        self.held.check_lost()
-    }
-
     /// Returns the error of work under the lock that found it lost; `None` if it is not.
     pub(crate) fn loss(&self) -> Option<Lost> {
-        self.check_lost().map(|reason| self.lost_by(reason))
+        self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 
     /// Returns the same for this reason.
@@ -92,16 +82,12 @@ impl GrantedLock {
 
     /// Returns the state of the lock.
     pub(crate) fn state(&self) -> LockState {
-        self.held.state(self.session.lease().is_valid())
+        self.held.state(self.session.lease.is_valid())
     }
 
     /// Waits until the lock is lost. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static + use<> {
         waker::contain(self.held.when_lost())
-    }
-
-    pub(crate) fn token(&self) -> (i64, u64) {
-        self.token
     }
 
     /// Returns the name of its node.

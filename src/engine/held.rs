@@ -106,7 +106,8 @@ impl LocalOwner {
 /// One held lock.
 pub(crate) struct Held {
     pub(crate) directory: LockPath,
-    number: HoldNumber,
+    /// Unique in the client.
+    pub(crate) number: HoldNumber,
     /// A weak reference, so that guards do not keep the session.
     session: Weak<Session>,
     cleanup: Cleanup,
@@ -118,7 +119,7 @@ pub(crate) struct Held {
     had: AtomicBool,
     /// The node as the callers of this client know it. This keeps their state, so that the end of
     /// the hold reaches them even if the handles are gone.
-    path_node: Arc<dyn PathNode>,
+    pub(super) path_node: Arc<dyn PathNode>,
     /// The other holds of the same value.
     bound: Bound<Self>,
     /// The reports of the hold, once a caller has it.
@@ -150,15 +151,10 @@ impl Held {
         })
     }
 
-    /// Has the session register the hold by its state at this moment, or forget it.
-    pub(crate) fn update_registration(self: &Arc<Self>, session: &Arc<Session>) {
-        session.update_registration(&(Arc::<Self>::clone(self) as Arc<dyn SessionLock>));
-    }
-
     /// Registers the hold with its session. Returns `false` if the session has ended, without a
     /// notification of the callers at its path.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
-        self.update_registration(session);
+        session.update_registration(self);
         // The end of the session is checked after the registration: an earlier end has not notified
         // this lock. The loss has no effects, since the caller does not have the lock yet.
         let ended = session.end_reason();
@@ -183,7 +179,7 @@ impl Held {
 
     /// Returns a new number, greater than all before, for a hold of the same client.
     pub(crate) fn next_number(&self) -> HoldNumber {
-        HoldNumber::of_attempt(self.cleanup.number())
+        HoldNumber::of_attempt(self.cleanup.number(1))
     }
 
     /// Reports the end of the hold as part of this call.
@@ -233,7 +229,7 @@ impl Held {
     /// lost.
     fn lose_others(&self, reason: LostReason) {
         self.bound.notify_others(self.directory.user(), |other| {
-            let kept_until = other.session.upgrade()?.lease().kept_until();
+            let kept_until = other.session.upgrade()?.lease.kept_until();
             HoldEvent::of_other(
                 reason,
                 Weak::ptr_eq(&other.session, &self.session),
@@ -260,11 +256,6 @@ impl Held {
         self.state.borrow().kind()
     }
 
-    /// Returns its number, which is unique in the client.
-    pub(crate) fn number(&self) -> HoldNumber {
-        self.number
-    }
-
     /// Returns a ticket of the attempt that was granted the lock, for a flush.
     pub(crate) fn ticket(&self) -> Ticket {
         self.cleanup.ticket(self.number.attempt())
@@ -275,13 +266,12 @@ impl Held {
     pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
-        let Some(session) =
-            session.filter(|session| session.lease().state() == LeaseState::Expired)
+        let Some(session) = session.filter(|session| session.lease.state() == LeaseState::Expired)
         else {
             return lost;
         };
         self.handle_event(HoldEvent::LeaseExpired {
-            until: session.lease().kept_until(),
+            until: session.lease.kept_until(),
         });
         self.state.borrow().lost()
     }
@@ -306,15 +296,10 @@ impl Held {
     /// Ends the hold if another hold of the same node has learned that the node is gone, and its
     /// task was paused before it could tell. Returns why the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
-        if self.is_node_gone() {
+        if self.path_node.is_gone() {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
-    }
-
-    /// Returns whether another hold of the same node is known to have learned that the node is gone.
-    pub(super) fn is_node_gone(&self) -> bool {
-        self.path_node.is_gone()
     }
 
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns why the
@@ -448,7 +433,7 @@ impl Held {
         let lease = self
             .session
             .upgrade()
-            .map_or(LeaseState::Expired, |session| session.lease().state());
+            .map_or(LeaseState::Expired, |session| session.lease.state());
         HoldEvent::Release {
             lease,
             now: clock::now(),
@@ -510,7 +495,7 @@ impl Held {
                 by_call: done.is_some(),
             }),
             (Effect::LoseSharers(node), _) => self.path_node.tell_gone(self.number, &node),
-            (Effect::UpdateSession, Some(session)) => self.update_registration(session),
+            (Effect::UpdateSession, Some(session)) => session.update_registration(self),
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
             (Effect::LoseValue(reason), _) => self.lose_others(reason),
@@ -628,7 +613,7 @@ mod tests {
         let (session, held) = expired(&server).await;
         let told = held.state.subscribe();
         let effects = held.change(HoldEvent::LeaseExpired {
-            until: session.lease().kept_until(),
+            until: session.lease.kept_until(),
         });
         assert!(
             effects
@@ -636,7 +621,7 @@ mod tests {
                 .any(|effect| effect == Effect::WakeWaiters)
         );
         // Although the lease has been renewed since.
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
         assert!(!held.handle_event(HoldEvent::BeginConversion));
@@ -648,7 +633,7 @@ mod tests {
         let (session, held) = expired(&server).await;
         assert!(held.handle_event(HoldEvent::BeginConversion));
         assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         assert!(!held.handle_event(HoldEvent::EndConversion {
             node: "other".into(),
             kind: Kind::Shared
@@ -683,7 +668,7 @@ mod tests {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         let now = clock::now();
         let end = now.plus(Duration::from_secs(3600));
         for event in [
@@ -818,7 +803,7 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, queue) = Cleanup::new();
         let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
             .with_lease_end(Some(an_hour_on()));
         let node = Node::new(queue);
@@ -905,7 +890,7 @@ mod tests {
             let (cleanup, queue) = Cleanup::new();
             let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
             let node = Node::new(queue);
-            session.lease().renewed(clock::now());
+            session.lease.renewed(clock::now());
             let held = registered(&session, &cleanup, 1, state, Arc::<Node>::clone(&node));
             let both = Barrier::new(2);
             std::thread::scope(|threads| {
@@ -945,7 +930,7 @@ mod tests {
                 handle.clone(),
                 SessionOptions::default(),
             );
-            session.lease().renewed(clock::now());
+            session.lease.renewed(clock::now());
             let register = |number| {
                 let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
                 alone(&session, &cleanup, number, state)

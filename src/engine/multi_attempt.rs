@@ -49,7 +49,7 @@ impl MultiMembers {
     }
 
     pub(crate) fn client(&self) -> &Arc<Core> {
-        self.first.path_lock.client()
+        &self.first.path_lock.client
     }
 
     /// Returns the path lock of the first member, whose path is that of errors about no other.
@@ -90,12 +90,12 @@ impl Drop for Acquired {
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The
 /// kind of `ask` is that of each member.
 pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
-    let (client, path) = (members.client(), members.first().path());
+    let (client, path) = (members.client(), &members.first().path);
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
     }
     let (mut pending, Caller { reply, cancelled }) =
-        Pending::new(client, path, client.cleanup.number());
+        Pending::new(client, path, client.cleanup.number(1));
     let started = Instant::now();
     let acquisition = MultiAttempt {
         members: members.clone(),
@@ -316,7 +316,7 @@ impl MultiAttempt {
         reason: LostReason,
         stop: &mut Stop,
     ) -> Result<(), GivenUp> {
-        let path = path_lock.path().user();
+        let path = path_lock.path.user();
         log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if reason != LostReason::NodeDeleted {
             return match self.is_over() {
@@ -359,7 +359,7 @@ fn read_together(members: &[Member]) -> usize {
     let mut bytes = 0_usize;
     let fits = |member: &&Member| {
         // The header of the operation has less than 20 bytes.
-        bytes = bytes.saturating_add(member.path_lock.path().server().len() + 20);
+        bytes = bytes.saturating_add(member.path_lock.path.server().len() + 20);
         bytes <= MOST_BYTES
     };
     members
@@ -377,7 +377,7 @@ fn read_queues<'a>(
     path_locks: &'a [&'a Arc<PathLock>],
     handle: &'a zk::Client,
 ) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
-    let paths = path_locks.iter().map(|path_lock| path_lock.path().server());
+    let paths = path_locks.iter().map(|path_lock| path_lock.path.server());
     let sent = session
         .read_together(handle, paths)
         .ok_or_else(|| one_by_one(session, path_locks, handle));
@@ -442,7 +442,7 @@ async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<
     let lists = session.request(|handle| async move {
         // A `sync` is for everything that the leader has committed, whatever its path.
         let sync = match path_locks.first() {
-            Some(path_lock) if certain => Some(handle.sync(path_lock.path().server())),
+            Some(path_lock) if certain => Some(handle.sync(path_lock.path.server())),
             _ => None,
         };
         let lists = read_queues(session, path_locks, &handle);

@@ -38,20 +38,20 @@ use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
-use crate::session::threads::mutex::{Mutex, MutexGuard};
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// What the callers of one client share at one path.
 pub(crate) struct SharedPath {
-    state: Mutex<SharedState>,
+    pub(crate) state: Mutex<SharedState>,
     /// Wakes the task of the callers of a kind.
-    wake: ByKind<Notify>,
+    pub(crate) wake: ByKind<Notify>,
     guard_changes: GuardChanges,
 }
 
 pub(crate) struct SharedState {
     pub(crate) path: PathState<Waiter, Instant, LocalOwner>,
-    shared_attempts: ByKind<SharedAttempt>,
+    pub(crate) shared_attempts: ByKind<SharedAttempt>,
 }
 
 /// The attempts for the callers of one kind that wait together, and their grants.
@@ -134,18 +134,9 @@ impl SharedPath {
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
-        self.state.lock()
-    }
-
-    /// Returns what wakes the task of the callers of this kind.
-    pub(crate) fn wake(&self, kind: Kind) -> &Notify {
-        self.wake.of(kind)
-    }
-
     /// Returns the holds of this client at the path, the oldest first.
     pub(crate) fn holders(&self) -> Vec<LocalOwner> {
-        self.lock().path.holders().cloned().collect()
+        self.state.lock().path.holders().cloned().collect()
     }
 
     /// Makes the grant of a lock by a node, which is closed. From here on the hold is a local
@@ -170,7 +161,10 @@ impl SharedPath {
         });
         let held = Held::new(session, cleanup, directory, number, state, entry);
         let holder = LocalOwner::new(&held, location);
-        self.lock().path.add(number, kind, holder, clock::now());
+        self.state
+            .lock()
+            .path
+            .add(number, kind, holder, clock::now());
         held.register(session);
         Grant::new(held, session, token, how)
     }
@@ -185,10 +179,10 @@ impl SharedPath {
         loop {
             // Dropped after the mutex.
             let session;
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let holder = state.path.open_hold(Kind::Shared);
             // None joins a node that is known to be gone, even before its holds are notified.
-            let holder = holder.filter(|holder| !holder.held.is_node_gone());
+            let holder = holder.filter(|holder| !holder.held.path_node.is_gone());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
             let joined = state.path.join(clock::now(), healthy);
@@ -197,9 +191,9 @@ impl SharedPath {
             };
             let number = other.held.next_number();
             let held = state.add_hold(node, &other.held, session, number, location);
-            let attempt = state.shared_attempt(Kind::Shared);
-            attempt.count_grant(session);
+            let attempt = state.shared_attempts.of_mut(Kind::Shared);
             let token = attempt.token;
+            attempt.count_grant(session, token);
             drop(state);
             held.register(session);
             let grant = Grant::new(held, session, token, How::Shared);
@@ -219,7 +213,7 @@ impl SharedPath {
     /// Returns whether a writer of this client is in the way of one that waits for no other. A lost
     /// hold blocks no other, even if its loss is not recorded yet.
     pub(crate) fn blocks_writer(&self) -> bool {
-        let holder = self.lock().path.open_hold(Kind::Exclusive).cloned();
+        let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
         // This applies even if the holder has released the lock since.
         holder.is_some_and(|holder| holder.held.check_lost().is_none())
     }
@@ -236,12 +230,12 @@ impl SharedPath {
     ) -> Result<Grant, Option<usize>> {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
-            let has_node = state.path.waiters(kind).has_node();
-            let grants = state.shared_attempt(kind).grants;
+            let has_node = state.path.waiters.of(kind).has_node();
+            let grants = state.shared_attempts.of_mut(kind).grants;
             let grants = grants.saturating_sub(u64::from(has_node));
             let waiter = Waiter { grants, ..waiter };
             state.path.wait(kind, at, waiter, deadline);
-            let waiters = state.path.waiters(kind);
+            let waiters = state.path.waiters.of(kind);
             (!waiters.wants_attempt()).then(|| waiters.ahead_of_last())
         };
         match kind {
@@ -255,13 +249,14 @@ impl SharedPath {
     /// release, unless others have, or are about to have, an open node.
     pub(crate) fn open(&self, grant: &Grant) {
         let (held, kind) = (&grant.held, grant.kind());
-        let mut state = self.lock();
-        let node = NodeNumber::of_first_hold(held.number());
+        let mut state = self.state.lock();
+        let node = NodeNumber::of_first_hold(held.number);
         // The node of a hold that has ended may be on its way out.
         if !held.is_lost_or_released() && state.path.open(node) {
             state
-                .shared_attempt(kind)
-                .opened(grant.session(), grant.token());
+                .shared_attempts
+                .of_mut(kind)
+                .count_grant(&grant.session, grant.token);
         }
     }
 
@@ -269,12 +264,12 @@ impl SharedPath {
     /// wanted then.
     fn decide<T>(&self, kind: Kind, decide: impl FnOnce(&mut SharedState) -> T) -> T {
         let (result, wakes) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let result = decide(&mut state);
-            (result, state.path.waiters(kind).wants_attempt())
+            (result, state.path.waiters.of(kind).wants_attempt())
         };
         if wakes {
-            self.wake(kind).notify_one();
+            self.wake.of(kind).notify_one();
         }
         result
     }
@@ -283,37 +278,37 @@ impl SharedPath {
     /// more, and releases its possible grant: a flush waits for that.
     pub(crate) fn leave(&self, kind: Kind, at: Arrival, cleanup: &Cleanup) {
         let (waiter, is_abandoned) = {
-            let mut state = self.lock();
-            let waiters = state.path.waiters_mut(kind);
+            let mut state = self.state.lock();
+            let waiters = state.path.waiters.of_mut(kind);
             let waiter = waiters.take(at);
             let is_abandoned = waiters.abandon_attempt();
             if is_abandoned {
-                state.shared_attempt(kind).left = Some(cleanup.ticket(at.number()));
+                state.shared_attempts.of_mut(kind).left = Some(cleanup.ticket(at.number()));
             }
             (waiter, is_abandoned)
         };
         drop(waiter);
         if is_abandoned {
-            self.wake(kind).notify_one();
+            self.wake.of(kind).notify_one();
         }
     }
 
     /// Grants the node that the attempt was granted: to the first that waits, or to all if they
     /// share it. If none waits, it is released.
     pub(crate) fn granted(&self, kind: Kind, grant: Grant) {
-        let (held, session) = (Arc::clone(&grant.held), Arc::clone(grant.session()));
-        let (number, token) = (held.number(), grant.token());
+        let (held, session) = (Arc::clone(&grant.held), Arc::clone(&grant.session));
+        let (number, token) = (held.number, grant.token);
         // Reads the clock, without the mutex.
         let is_lost = held.check_lost().is_some();
         // Dropped after the mutex.
         let mut first = Some(grant);
         let served: Vec<_> = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if is_lost || held.is_lost_or_released() {
                 // The grant ended before a caller had it: another attempt begins.
-                return state.path.waiters_mut(kind).attempt_ends();
+                return state.path.waiters.of_mut(kind).attempt_ends();
             }
-            let waiters = state.path.waiters(kind);
+            let waiters = state.path.waiters.of(kind);
             let location = waiters
                 .first()
                 .map_or(Location::caller(), |waiter| waiter.location);
@@ -329,7 +324,10 @@ impl SharedPath {
                 (waiter, grant)
             };
             let served = waiting.into_iter().map(grant).collect();
-            state.shared_attempt(kind).opened(&session, token);
+            state
+                .shared_attempts
+                .of_mut(kind)
+                .count_grant(&session, token);
             served
         };
         // All are registered before one has the lock.
@@ -355,11 +353,6 @@ impl Waiter {
 }
 
 impl SharedState {
-    /// Returns the attempts for the callers of this kind.
-    pub(crate) fn shared_attempt(&mut self, kind: Kind) -> &mut SharedAttempt {
-        self.shared_attempts.of_mut(kind)
-    }
-
     /// Makes another hold of a node, which its session does not know yet.
     fn add_hold(
         &mut self,
@@ -379,7 +372,7 @@ impl SharedState {
     pub(crate) fn waiting(&self, kind: Kind) -> Option<Waiting> {
         let progress = self.shared_attempts.of(kind).progress.as_ref();
         progress
-            .filter(|_| self.path.waiters(kind).is_under_way())
+            .filter(|_| self.path.waiters.of(kind).is_under_way())
             .map(ProgressReceiver::waiting)
     }
 }
@@ -405,15 +398,11 @@ impl SharedAttempt {
         }
     }
 
-    /// Notes the grant of the open node, before a caller has it.
-    fn opened(&mut self, session: &Session, token: (i64, u64)) {
+    /// Counts a grant of the open node with this token, before a caller has it.
+    fn count_grant(&mut self, session: &Session, token: (i64, u64)) {
         self.token = token;
-        self.count_grant(session);
-    }
-
-    fn count_grant(&mut self, session: &Session) {
         self.grants += 1;
-        self.granted_in = session.number();
+        self.granted_in = session.number;
     }
 }
 
@@ -439,8 +428,8 @@ impl NodeEntry {
         let healthy = session.filter(|session| {
             deletion.may_pass_on && session.is_healthy() && !held.is_revocation_requested()
         });
-        let (number, now) = (held.number(), clock::now());
-        let mut state = self.path.lock();
+        let (number, now) = (held.number, clock::now());
+        let mut state = self.path.state.lock();
         // Read once, under the mutex. Before the holds are told, this one is still among them.
         let is_gone = self.is_gone();
         let healthy = healthy.filter(|_| !is_gone);
@@ -455,10 +444,10 @@ impl NodeEntry {
                 // This happens under the mutex: the next caller to arrive must find the hold.
                 let (number, location) = (HoldNumber::of_attempt(at.number()), waiter.location);
                 let next = state.add_hold(self.number, held, session, number, location);
-                let attempt = state.shared_attempt(self.kind);
-                attempt.count_grant(session);
-                attempt.token.1 += 1;
-                let grant = Grant::new(next, session, attempt.token, How::Memory);
+                let attempt = state.shared_attempts.of_mut(self.kind);
+                let token = (attempt.token.0, attempt.token.1 + 1);
+                attempt.count_grant(session, token);
+                let grant = Grant::new(next, session, token, How::Memory);
                 NodeAfter::Caller(waiter, grant)
             }
             (PassOn::Stays, _) => NodeAfter::Stays,
@@ -485,7 +474,7 @@ impl PathNode for NodeEntry {
                 NodeAfter::Stays => return None,
                 NodeAfter::Delete => return Some(deletion),
             };
-            let is_registered = grant.held.register(grant.session());
+            let is_registered = grant.held.register(&grant.session);
             drop(taken_back.take());
             if !is_registered {
                 // The session ended before it knew the hold, so it did not notify it.
@@ -517,10 +506,10 @@ impl PathNode for NodeEntry {
 
     fn lose(&self) {
         self.path.decide(self.kind, |state| {
-            if state.path.waiters(self.kind).is_open(self.number) {
+            if state.path.waiters.of(self.kind).is_open(self.number) {
                 // A lost hold no longer blocked others, as far as the errors of waiting callers are
                 // concerned (docs/protocol.md#live-contender).
-                let attempt = state.shared_attempt(self.kind);
+                let attempt = state.shared_attempts.of_mut(self.kind);
                 attempt.grants = attempt.grants.saturating_sub(1);
             }
             state.path.lose(self.number);
@@ -538,7 +527,7 @@ impl PathNode for NodeEntry {
 
     fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>) {
         let told = {
-            let mut state = self.path.lock();
+            let mut state = self.path.state.lock();
             let told = state.path.gone(self.number, hold);
             if !told.is_empty() {
                 self.is_gone.store(true, Ordering::Release);
@@ -585,15 +574,20 @@ mod tests {
     }
 
     fn begin_attempt(path: &SharedPath) {
-        path.lock().path.waiters_mut(WRITERS).attempt_begins();
+        path.state
+            .lock()
+            .path
+            .waiters
+            .of_mut(WRITERS)
+            .attempt_begins();
     }
 
     fn wants_attempt(path: &SharedPath) -> bool {
-        path.lock().path.waiters(WRITERS).wants_attempt()
+        path.state.lock().path.waiters.of(WRITERS).wants_attempt()
     }
 
     fn has_node(path: &SharedPath, kind: Kind) -> bool {
-        path.lock().path.waiters(kind).has_node()
+        path.state.lock().path.waiters.of(kind).has_node()
     }
 
     /// A path with a waiting caller, for which an attempt is about to begin.
@@ -622,7 +616,7 @@ mod tests {
     }
 
     fn arrive(path: &SharedPath, cleanup: &Cleanup) -> Arrival {
-        let at = Arrival::new(cleanup.number(), false);
+        let at = Arrival::new(cleanup.number(1), false);
         assert!(path.arrive(WRITERS, at, None, waiter().0).is_err());
         at
     }
@@ -633,7 +627,7 @@ mod tests {
         cleanup: &Cleanup,
     ) -> oneshot::Receiver<Result<Grant, TryLockError>> {
         let (waiter, told) = waiter();
-        let at = Arrival::new(cleanup.number(), false);
+        let at = Arrival::new(cleanup.number(1), false);
         assert!(path.arrive(WRITERS, at, None, waiter).is_err());
         told
     }
@@ -664,9 +658,9 @@ mod tests {
                 assert_eq!(
                     path.holders()
                         .iter()
-                        .map(|owner| owner.held.number())
+                        .map(|owner| owner.held.number)
                         .collect::<Vec<_>>(),
-                    [holder.held.number()]
+                    [holder.held.number]
                 );
                 drop(holder);
             }
@@ -724,9 +718,9 @@ mod tests {
             }
             // A caller that comes gets another attempt.
             assert_eq!(wants_attempt(&path), another_comes);
-            assert!(!path.lock().path.waiters(WRITERS).is_under_way());
+            assert!(!path.state.lock().path.waiters.of(WRITERS).is_under_way());
             assert_eq!(cleanup.pending().borrow().count(), 1);
-            let ended = path.lock().shared_attempt(WRITERS).end();
+            let ended = path.state.lock().shared_attempts.of_mut(WRITERS).end();
             drop(ended);
             assert_eq!(cleanup.pending().borrow().count(), 0);
         }
@@ -740,8 +734,13 @@ mod tests {
     /// Opens the node of the grant. Returns whether it is open.
     fn open(path: &SharedPath, grant: &Grant) -> bool {
         path.open(grant);
-        let node = NodeNumber::of_first_hold(grant.held.number());
-        path.lock().path.waiters(grant.kind()).is_open(node)
+        let node = NodeNumber::of_first_hold(grant.held.number);
+        path.state
+            .lock()
+            .path
+            .waiters
+            .of(grant.kind())
+            .is_open(node)
     }
 
     /// Another reader of the same node.
@@ -791,7 +790,7 @@ mod tests {
 
         /// Nothing else renews the lease, however long a test takes.
         fn renew(&self) {
-            self.session.lease().renewed(clock::now());
+            self.session.lease.renewed(clock::now());
         }
 
         fn reader(&self, path: &Arc<SharedPath>) -> Grant {
@@ -807,7 +806,7 @@ mod tests {
                 session: &self.session,
                 cleanup: &self.cleanup,
                 directory: LockPath::parse("", "/lock").unwrap(),
-                number: HoldNumber::of_attempt(self.cleanup.number()),
+                number: HoldNumber::of_attempt(self.cleanup.number(1)),
                 state: HoldState::new(node.into(), kind),
                 token: (1, 0),
                 how: How::default(),
@@ -835,7 +834,7 @@ mod tests {
         fn marked_later(&self) -> (Arc<SharedPath>, Arc<NodeEntry>, Arc<Held>) {
             let (path, number) = (
                 path(UNBOUNDED),
-                HoldNumber::of_attempt(self.cleanup.number()),
+                HoldNumber::of_attempt(self.cleanup.number(1)),
             );
             let entry = Arc::new(NodeEntry {
                 path: Arc::clone(&path),
@@ -852,9 +851,13 @@ mod tests {
                 Arc::<NodeEntry>::clone(&entry),
             );
             let holder = LocalOwner::new(&held, Location::caller());
-            let node = path.lock().path.add(number, READERS, holder, clock::now());
+            let node = path
+                .state
+                .lock()
+                .path
+                .add(number, READERS, holder, clock::now());
             held.register(&self.session);
-            assert!(path.lock().path.open(node));
+            assert!(path.state.lock().path.open(node));
             (path, entry, held)
         }
 
@@ -977,7 +980,7 @@ mod tests {
         let path = writer.directory().child(&writer.node());
         scene.session.nodes.add(path, owner);
         writer.held.handle_event(HoldEvent::LeaseExpired {
-            until: scene.session.lease().kept_until(),
+            until: scene.session.lease.kept_until(),
         });
         writer.held.node_deleted(writer.node());
         assert_eq!(*scene.session.nodes.count().borrow(), 0);
@@ -1092,13 +1095,13 @@ mod tests {
         let held = &first.held;
         std::thread::scope(|threads| {
             // The thread tells the others under the mutex.
-            let paused = readers.lock();
+            let paused = readers.state.lock();
             threads.spawn(|| held.node_deleted(held.name()));
             while !held.is_lost_or_released() {
                 std::thread::yield_now();
             }
             assert!(
-                second.held.is_node_gone(),
+                second.held.path_node.is_gone(),
                 "one knows, and another does not"
             );
             drop(paused);
@@ -1237,7 +1240,7 @@ mod tests {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let reason = LostReason::SessionExpired;
-        let until = scene.session.lease().kept_until();
+        let until = scene.session.lease.kept_until();
         let end = |node: &str| EndConversion {
             node: node.into(),
             kind: READERS,

@@ -40,7 +40,7 @@ struct WrittenAgain;
 
 /// Returns the contenders of a lock in order.
 pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    read_all(&path_lock, path_lock.path(), names(&path_lock).await?).await
+    read_all(&path_lock, &path_lock.path, names(&path_lock).await?).await
 }
 
 /// Returns the names of the contenders of a lock in order.
@@ -48,7 +48,7 @@ async fn names(path_lock: &Arc<PathLock>) -> Result<Vec<(String, ContenderKind)>
     let queue = usable_queue(path_lock).await?;
     let names = queue.iter().flat_map(|queue| queue.contenders());
     Ok(names
-        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)))
+        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.options.naming(), kind)))
         .collect())
 }
 
@@ -57,7 +57,7 @@ pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     most: usize,
 ) -> Result<Vec<Participant>, Error> {
-    let (directory, names) = (path_lock.path(), names(path_lock).await?);
+    let (directory, names) = (&path_lock.path, names(path_lock).await?);
     let mut found = read(
         path_lock,
         directory,
@@ -84,9 +84,9 @@ pub(crate) async fn leader_changed(
     path_lock: &Arc<PathLock>,
     known: Option<&NodePath>,
 ) -> Result<Option<Participant>, Error> {
-    let directory = path_lock.path();
+    let directory = &path_lock.path;
     let group = Group {
-        client: Arc::clone(path_lock.client()),
+        client: Arc::clone(&path_lock.client),
         directory: directory.clone(),
     };
     loop {
@@ -106,7 +106,7 @@ pub(crate) async fn leader_changed(
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
 pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    if let Some(semaphore) = &path_lock.options().semaphore {
+    if let Some(semaphore) = &path_lock.options.semaphore {
         let leases = semaphore_limit::participants(&path_lock, semaphore).await?;
         let names = leases
             .iter()
@@ -118,8 +118,8 @@ pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, 
     };
     let names = queue
         .holders()
-        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
-    read_all(&path_lock, path_lock.path(), names.collect()).await
+        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.options.naming(), kind)));
+    read_all(&path_lock, &path_lock.path, names.collect()).await
 }
 
 /// Returns the number of contenders of a lock, holders included.
@@ -152,7 +152,7 @@ async fn read<T: Send + Sync>(
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {
-        let read = path_lock.client().repeat(|session, handle| async move {
+        let read = path_lock.client.repeat(|session, handle| async move {
             // Each is sent when the method is called.
             let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
@@ -170,7 +170,7 @@ async fn read<T: Send + Sync>(
                     },
                     Err(error) => return Err(error),
                 };
-                read.push(make((name, *kind), (&data, &stat), session.session_id()));
+                read.push(make((name, *kind), (&data, &stat), session.session_id));
             }
             Ok(Ok(read))
         });
@@ -212,11 +212,11 @@ pub(crate) async fn break_lock(
 ) -> Result<bool, Error> {
     let node = contender.node();
     let leases = path_lock
-        .options()
+        .options
         .semaphore
         .as_ref()
         .map(|semaphore| &semaphore.leases);
-    let directory = [Some(path_lock.path()), leases];
+    let directory = [Some(&path_lock.path), leases];
     let directory = directory
         .into_iter()
         .flatten()
@@ -230,7 +230,7 @@ pub(crate) async fn break_lock(
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
-        let deleted = path_lock.client().repeat(|session, handle| async move {
+        let deleted = path_lock.client.repeat(|session, handle| async move {
             // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
             let stat = handle
@@ -257,7 +257,7 @@ pub(crate) async fn break_lock(
             .map_err(|why| not_broken(path_lock, contender, why))?
         {
             BreakOutcome::Done => {
-                let (path, node) = (path_lock.path().user(), node.as_str());
+                let (path, node) = (path_lock.path.user(), node.as_str());
                 let owner = contender;
                 log::warn!(path, node, %owner, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
@@ -296,7 +296,7 @@ pub(crate) fn not_broken(
 pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
     // Other callers of a client may hold permits of a semaphore at the same time. A call with a
     // deadline reports it in its error.
-    if !matches!(ask.budget, Budget::Forever) || path_lock.options().semaphore.is_some() {
+    if !matches!(ask.budget, Budget::Forever) || path_lock.options.semaphore.is_some() {
         return None;
     }
     // First, since each of many waiting calls would look for the holder in vain.
@@ -308,9 +308,9 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
         return None;
     }
     let waiting = Arc::new(());
-    let client = path_lock.client();
+    let client = &path_lock.client;
     let (still_waits, path_lock) = (Arc::downgrade(&waiting), Arc::downgrade(path_lock));
-    let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number());
+    let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number);
     let watch = async move {
         tokio::time::sleep(SELF_WAIT).await;
         let Some(path_lock) = path_lock.upgrade() else {
@@ -318,10 +318,10 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
         };
         let holder = path_lock
             .holder_for(kind)
-            .filter(|holder| holder.held.number() == number);
+            .filter(|holder| holder.held.number == number);
         match holder.filter(|_| still_waits.strong_count() > 0) {
             Some(holder) => {
-                let (path, held_at) = (path_lock.path().user(), holder.location);
+                let (path, held_at) = (path_lock.path.user(), holder.location);
                 log::warn!(
                     path,
                     %held_at,

@@ -785,7 +785,7 @@ impl<M: Mode> LockGuard<M> {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> M::Token {
-        let (zxid, counter) = self.hold.token();
+        let (zxid, counter) = self.hold.token;
         <M::Token as sealed::IsToken>::new(zxid, counter, self.mode.into())
     }
 

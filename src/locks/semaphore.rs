@@ -488,7 +488,7 @@ impl InterProcessSemaphore {
     }
 
     fn client(&self) -> &Core {
-        self.path_lock.client()
+        &self.path_lock.client
     }
 
     async fn granted(self, ask: Ask) -> Result<SemaphorePermit, AcquireError> {
@@ -928,8 +928,8 @@ impl InterProcessSemaphore {
     {
         let path_lock = &self.path_lock;
         // The path lock of a semaphore always has these options, so the error is not expected.
-        let Some(semaphore) = path_lock.options().semaphore.clone() else {
-            return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
+        let Some(semaphore) = path_lock.options.semaphore.clone() else {
+            return Err(path_lock.error(Purpose::Look, path_lock.client.why_ended()));
         };
         look(path_lock, |path_lock| question(path_lock, semaphore)).await
     }
@@ -937,7 +937,7 @@ impl InterProcessSemaphore {
     /// Returns the path of the semaphore, as given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 }
 
@@ -1176,7 +1176,7 @@ impl SemaphorePermit {
     pub fn fencing_token(&self) -> FencingToken {
         // A resource may refuse the lowest token without need, but must not accept an old permit
         // with a newer token (docs/protocol.md#permit-tokens).
-        let tokens = self.shares().0.iter().map(|hold| hold.token());
+        let tokens = self.shares().0.iter().map(|hold| hold.token);
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)
     }

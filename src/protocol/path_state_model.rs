@@ -114,7 +114,7 @@ impl Model {
     }
 
     fn waiters(&mut self) -> &mut Waiters<u64, ()> {
-        self.path.waiters_mut(WRITERS)
+        self.path.waiters.of_mut(WRITERS)
     }
 
     fn tries(&mut self) {
@@ -508,7 +508,7 @@ impl SharedModel {
                 }
             }
             Shared::Closes => {
-                self.path.waiters_mut(Kind::Shared).close();
+                self.path.waiters.of_mut(Kind::Shared).close();
                 self.is_open = false;
             }
             Shared::Waits => self.now = self.now.plus(self.bounds.time),
@@ -535,7 +535,7 @@ impl SharedModel {
             }
         }
         assert!(self.deletions <= 1);
-        assert_eq!(self.path.waiters(Kind::Shared).has_node(), self.is_open);
+        assert_eq!(self.path.waiters.of(Kind::Shared).has_node(), self.is_open);
         assert_eq!(self.path.holders().count(), self.inside.len());
     }
 }

@@ -263,7 +263,7 @@ impl OnceJob {
         if matches!(recorded, Recorded::Ours) {
             records.prune(&guard.hold().lock_ref(), self.keep).await;
         }
-        let token = guard.hold().token();
+        let token = guard.hold().token;
         release(guard).await;
         let (error, is_unknown) = match recorded {
             Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
@@ -356,7 +356,7 @@ impl OnceJob {
             .fold(guard.transaction(), |all, more| more(all));
         match transaction.checked() {
             Ok((_, operations)) => {
-                let token = guard.hold().token();
+                let token = guard.hold().token;
                 let data = once::record(&self.client.core.process.who, token);
                 records
                     .write(&guard.hold().lock_ref(), operations, data, token)

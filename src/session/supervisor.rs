@@ -213,7 +213,7 @@ impl ClientState {
         options: SessionOptions,
     ) -> Arc<Session> {
         let session = Session::new(number, handle, options);
-        let (id, timeout) = (session.session_id(), session.timeout());
+        let (id, timeout) = (session.session_id, session.timeout());
         log::count!(session_began);
         log::info!(
             [name: "session.began"]
@@ -378,7 +378,7 @@ pub(super) async fn supervise(
             }
         };
         dialer.end_given_up();
-        session = shared.begin(session.number().next(), handle, options);
+        session = shared.begin(session.number.next(), handle, options);
     }
 }
 
@@ -407,14 +407,14 @@ async fn watch_session(
     };
     let mut state = states.peek_state();
     loop {
-        let (last_renewal, now) = session.lease().last_renewal_and_now();
+        let (last_renewal, now) = session.lease.last_renewal_and_now();
         // A connect counts as a disconnect too: states are merged, so that the disconnect before it
         // may not have been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
-            let id = session.session_id();
+            let id = session.session_id;
             log::warn!(
-                session = session.number().get(),
+                session = session.number.get(),
                 session_id = format!("{id:#x}"),
                 "connection after connection was given up before a write was answered: the next session waits longer for its servers"
             );
@@ -427,7 +427,7 @@ async fn watch_session(
                 shared.publish_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
-                session.lease().set_connected(false);
+                session.lease.set_connected(false);
                 shared.publish_state(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {

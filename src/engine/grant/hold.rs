@@ -71,14 +71,14 @@ impl Hold {
     /// Has its node be shared or handed over, unless others of this client have an open node, or are
     /// about to.
     pub(crate) fn open(&self) {
-        self.path_lock.shared().open(&self.grant);
+        self.path_lock.shared.open(&self.grant);
     }
 
     /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends
     /// by it.
     pub(crate) fn note_had(&self) {
         self.held.set_had();
-        self.path_lock.client().guard_changes.notify();
+        self.path_lock.client.guard_changes.notify();
     }
 
     /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping
@@ -95,7 +95,7 @@ impl Hold {
             result.await.unwrap_or_else(|_| {
                 // Cleanup sends a result for every item, unless the client has ended.
                 Err(Lost {
-                    path: path_lock.path().user().into(),
+                    path: path_lock.path.user().into(),
                     reason: LostReason::Closed,
                 }
                 .into())
@@ -115,7 +115,7 @@ impl LockRef {
 pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
     holds
         .iter()
-        .find_map(|hold| Some((&hold.path_lock, hold.check_lost()?)))
+        .find_map(|hold| Some((&hold.path_lock, hold.held.check_lost()?)))
 }
 
 /// Waits for the first of these futures.

@@ -30,10 +30,10 @@ impl Call {
 
     fn begin_as(recipe: &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
         let report = CallReport::begin(|| CallSubject {
-            path: path_lock.path().clone(),
+            path: path_lock.path.clone(),
             recipe,
             #[cfg(feature = "metrics")]
-            prefix: path_lock.client().labels.of(path_lock.path().user()),
+            prefix: path_lock.client.labels.of(path_lock.path.user()),
         });
         ask.call = report.as_deref().map(CallReport::number);
         Self(report)
@@ -49,7 +49,7 @@ impl Call {
         result: Result<T, E>,
         holds: impl FnOnce(&T) -> &[Hold],
     ) -> Result<T, E> {
-        let drained = || path_lock.client().refuses(path_lock.path());
+        let drained = || path_lock.client.refuses(&path_lock.path);
         let result =
             result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
         if let Some(report) = &self.0 {
@@ -65,7 +65,7 @@ impl Call {
 /// Reports that these holds were granted.
 fn begin_holds(report: &Arc<CallReport>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
-    let (how, node, session) = (first.how(), first.node(), first.session().number().get());
+    let (how, node, session) = (first.how(), first.node(), first.session.number.get());
     report.granted(GrantReport {
         how,
         node,
@@ -123,7 +123,7 @@ pub(crate) fn how(event: &AcquireEvent, has_waited: bool) -> How {
 }
 
 fn recipe(path_lock: &PathLock, kind: Kind) -> &'static str {
-    match path_lock.options().recipe {
+    match path_lock.options.recipe {
         Recipe::Mutex => "mutex",
         Recipe::FairLock => "fair_lock",
         Recipe::ReadWriteLock => read_write(kind),

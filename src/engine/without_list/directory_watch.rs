@@ -97,7 +97,7 @@ impl DirectoryWatch {
         let Some(states) = session.states() else {
             return;
         };
-        let number = session.number();
+        let number = session.number;
         if !self.begin(number) {
             return;
         }
@@ -116,7 +116,7 @@ impl DirectoryWatch {
                 .await;
             let state = match set {
                 Ok(Ok((_, stat, watcher))) if !stat.is_invalid() => {
-                    let every = session.lease().heartbeat_interval();
+                    let every = session.lease.rule.heartbeat_interval();
                     WatchState::Set(Box::new(SetWatch {
                         session: number,
                         czxid: stat.czxid,

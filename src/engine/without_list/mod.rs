@@ -80,14 +80,14 @@ impl WithoutList {
     /// Returns whether the next node of this kind is expected to be first, so that its create is
     /// sent without a list.
     pub(crate) fn expects_first(&self, session: &Session, kind: Kind) -> bool {
-        let number = session.number();
+        let number = session.number;
         self.known(number, |frontier| frontier.expects(kind))
             && self.watch.check_created(number).is_some()
     }
 
     /// Returns whether a node is first, now that its create was answered.
     pub(crate) fn is_first(&self, session: &Session, node: &OwnNode) -> bool {
-        let number = session.number();
+        let number = session.number;
         // The watch is checked after the answer to the create, so that the numbers are comparable
         // (docs/protocol.md#directory-watch).
         let Some(directory) = self.watch.check_created(number) else {
@@ -111,7 +111,7 @@ impl WithoutList {
         let Some(node) = Numbered::of(name, Some(czxid), self.naming) else {
             return;
         };
-        if self.known(session.number(), |frontier| {
+        if self.known(session.number, |frontier| {
             frontier.granted(name, node, free)
         }) {
             self.watch.ensure(tasks, session, &self.directory);

@@ -270,7 +270,7 @@ impl World<'_> {
             }
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
-            Event::Close(client) => self.paths[client].waiters_mut(Kind::Shared).close(),
+            Event::Close(client) => self.paths[client].waiters.of_mut(Kind::Shared).close(),
         }
     }
 
@@ -281,7 +281,7 @@ impl World<'_> {
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
-        let is_open = |client: &usize| self.paths[*client].waiters(Kind::Shared).has_node();
+        let is_open = |client: &usize| self.paths[*client].waiters.of(Kind::Shared).has_node();
         events.extend((0..self.paths.len()).filter(is_open).map(Event::Close));
         events
     }

@@ -144,13 +144,8 @@ impl Cleanup {
         }
     }
 
-    /// Returns the number of a new attempt, greater than all before.
-    pub(crate) fn number(&self) -> AttemptNumber {
-        self.number_with(1)
-    }
-
     /// Returns the number of a new attempt that may get this many holds, each of which has a number.
-    pub(crate) fn number_with(&self, holds: u32) -> AttemptNumber {
+    pub(crate) fn number(&self, holds: u32) -> AttemptNumber {
         let mut number = AttemptNumber::default();
         self.pending.send_if_modified(|tickets| {
             number = tickets.next;

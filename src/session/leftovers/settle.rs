@@ -77,7 +77,7 @@ impl CleanupTasks {
         if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
             return self.send_now(item, ticket);
         }
-        let group = (item.session.number(), item.directory.clone());
+        let group = (item.session.number, item.directory.clone());
         match self.waiting.get_mut(&group) {
             Some(others) => others.push((item, ticket)),
             None => self.settle(group, vec![(item, ticket)]),
