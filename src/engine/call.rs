@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 
-use crate::engine::slots::Slots;
+use crate::engine::shared_queue::Slots;
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::node_name::Kind;

@@ -35,7 +35,7 @@ pub(crate) struct GrantedLock {
 /// releases the lock, wherever it is by then, so a grant that its caller never takes is released
 /// too.
 ///
-/// [`Hold`]: crate::engine::grant::hold::Hold
+/// [`Hold`]: crate::engine::acquisition::Hold
 pub(crate) struct Grant {
     lock: GrantedLock,
     /// By what the lock was granted.

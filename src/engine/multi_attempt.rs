@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
+use crate::engine::acquisition::{self, Hold, first, first_lost};
 use crate::engine::attempts::attempt::{Reply, Stop, Stopped};
 use crate::engine::attempts::run;
 use crate::engine::call::{Caller, Pending};
-use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::request::look::{InTheWay, in_the_way};
 use crate::engine::request::requests::{list_alone, read_list};
-use crate::engine::who;
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::failure::{Answer, FailureKind};
@@ -125,7 +124,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
 /// lock does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| {
-        who::watch_self_wait(
+        acquisition::watch_self_wait(
             &member.path_lock,
             &Ask {
                 kind: member.kind,

@@ -1,21 +1,18 @@
 //! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's
-//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock). Also the warning of a
-//! program that waits for itself: the commonest deadlock is a guard that is kept further up in the
-//! same program.
+//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock).
 //!
 //! Faces, recipes and multi-locks use it. It gets no lock, and changes nothing on the servers but
 //! by `break_lock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::engine::data::group::Group;
 use crate::engine::lock::first::{NodeRead, contender, kind_of};
-use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
+use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::{Subject, error_of, unseen, usable_queue};
 use crate::engine::semaphore_limit;
 use crate::error::{Error, Purpose, RequestFailure};
@@ -29,9 +26,6 @@ const READ_AT_ONCE: usize = 32;
 
 /// How often in a row a node is looked at that is written to between the look and its deletion.
 const MOST_LOOKS: u32 = 5;
-
-/// How long a call waits for a hold of the same client before that is logged.
-const SELF_WAIT: Duration = Duration::from_secs(1);
 
 /// The node was written to between each look and its deletion.
 #[derive(Debug, Error)]
@@ -288,50 +282,4 @@ pub(crate) fn not_broken(
     why: impl Into<RequestFailure>,
 ) -> Error {
     path_lock.error(Purpose::Deletion, why).at(contender.node())
-}
-
-/// Checks a call again that waits without a deadline for a hold of the same client: if it still
-/// waits after [`SELF_WAIT`], the log names both lines, once for each lock of a client. The call
-/// keeps the returned value for as long as it waits.
-pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
-    // Other callers of a client may hold permits of a semaphore at the same time. A call with a
-    // deadline reports it in its error.
-    if !matches!(ask.budget, Budget::Forever) || path_lock.options.semaphore.is_some() {
-        return None;
-    }
-    // First, since each of many waiting calls would look for the holder in vain.
-    if path_lock.is_self_wait_known() {
-        return None;
-    }
-    let holder = path_lock.holder_for(ask.kind)?;
-    if !path_lock.begin_self_wait() {
-        return None;
-    }
-    let waiting = Arc::new(());
-    let client = &path_lock.client;
-    let (still_waits, path_lock) = (Arc::downgrade(&waiting), Arc::downgrade(path_lock));
-    let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number);
-    let watch = async move {
-        tokio::time::sleep(SELF_WAIT).await;
-        let Some(path_lock) = path_lock.upgrade() else {
-            return;
-        };
-        let holder = path_lock
-            .holder_for(kind)
-            .filter(|holder| holder.held.number == number);
-        match holder.filter(|_| still_waits.strong_count() > 0) {
-            Some(holder) => {
-                let (path, held_at) = (path_lock.path.user(), holder.location);
-                log::warn!(
-                    path,
-                    %held_at,
-                    %asked_at,
-                    "a call waits for a lock that this client itself holds"
-                );
-            }
-            None => path_lock.end_self_wait(),
-        }
-    };
-    client.tasks.start(watch).detach();
-    Some(waiting)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::block_on;
-use crate::engine::grant::hold::Hold;
+use crate::engine::acquisition::Hold;
 use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::locks::guard_set::{self, Shares};
 use crate::locks::guards::Guard;

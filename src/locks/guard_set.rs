@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::grant::hold::{Hold, LockRef, first};
+use crate::engine::acquisition::{Hold, LockRef, first};
 use crate::engine::held::Held;
 use crate::engine::while_held::revoke;
 use crate::error::{Lost, ReleaseError, TransactionError};

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::blocking::block_on;
+use crate::engine::acquisition::{Call, Hold, first_lost, watch_self_wait};
 use crate::engine::attempts::shared_attempt;
-use crate::engine::grant::hold::{Hold, first_lost};
-use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look;
 use crate::engine::who;
@@ -1059,7 +1058,7 @@ const UNSEEN_LEASES: u32 = 3;
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
     check_lease(&ask, path_lock.path.user())?;
-    let _waiting = who::watch_self_wait(&path_lock, &ask);
+    let _waiting = watch_self_wait(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| shared_attempt::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, std::slice::from_ref).await;

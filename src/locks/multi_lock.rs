@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
 use crate::client::Client;
-use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe::Call;
+use crate::engine::acquisition::{Call, Hold};
 use crate::engine::lock::path_lock::{Ask, Member};
 use crate::engine::multi_attempt::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::engine::grant::hold::{Hold, LockRef};
+use crate::engine::acquisition::{Hold, LockRef};
 use crate::engine::while_held::read;
 use crate::engine::while_held::transact::{self, Operation};
 use crate::error::{Lost, TransactionError};

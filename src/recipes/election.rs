@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::engine::acquisition::{Hold, LockRef};
 use crate::engine::attempts::shared_attempt;
-use crate::engine::grant::hold::{Hold, LockRef};
 use crate::engine::granted::GrantedLock;
 use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
+use crate::engine::acquisition::LockRef;
 use crate::engine::data::job_records::{Recorded, Records};
-use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::ReadNode;
 use crate::error::{BuildError, LostReason, OnceError, TransactionError};
 use crate::locks::guard::LockGuard;

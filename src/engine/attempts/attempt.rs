@@ -22,7 +22,7 @@ use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look::until_deadline;
 use crate::engine::request::requests::Seat;
-use crate::engine::slots::NodeSlot;
+use crate::engine::shared_queue::NodeSlot;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::late::Ahead;
 use crate::protocol::numbers::AttemptNumber;

@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::engine::acquisition;
+use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::{Attempt, End, Granted, Patience, Reply, Stop, wait};
 use crate::engine::attempts::in_session::InSession;
 use crate::engine::attempts::permits;
 use crate::engine::call::{Caller, Pending, ProgressReceiver, ProgressSender};
-use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::request::look::{
@@ -41,7 +41,7 @@ use crate::engine::request::look::{
 };
 use crate::engine::request::requests::{self, Seat};
 use crate::engine::shared_path::NewLock;
-use crate::engine::slots::{NodeSlot, Slots};
+use crate::engine::shared_queue::{NodeSlot, Slots};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode,
@@ -295,7 +295,7 @@ impl InSession<'_> {
                     .queue
                     .with(|queue| queue.knows(session.number, name))
             };
-            self.how = observe::how(&event, self.queued);
+            self.how = acquisition::how(&event, self.queued);
             step = self.acquiring.on(event, &waitable);
             let orphans = self.acquiring.take_orphans();
             self.leave_to_cleanup(orphans);
@@ -554,7 +554,7 @@ impl InSession<'_> {
         path_lock
             .queue
             .with(|queue| queue.stop_waiting(session.number, name));
-        path_lock.queue.without_list().granted(
+        path_lock.queue.without_list.granted(
             &path_lock.client.tasks,
             session,
             (name, czxid),

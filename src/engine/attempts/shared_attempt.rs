@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::Reply;
 use crate::engine::attempts::run;
 use crate::engine::call::Pending;
-use crate::engine::grant::hold::Hold;
 use crate::engine::granted::Grant;
-use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::request::look::ask_first;
+use crate::engine::request::look::{ask_at, ask_first};
 use crate::engine::shared_path::{EndedAttempt, SharedPath, SharedState, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
@@ -171,7 +170,7 @@ fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
             Some(until) => {
                 let waiters = state.path.waiters.of(kind);
                 let next = waiters.next_late();
-                let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
+                let due = next.and_then(|(deadline, waiter)| ask_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
                 if sooner || waiters.wants_attempt() {
                     shared.wake.of(kind).notify_one();
@@ -328,7 +327,7 @@ impl Task {
     /// and that caller's deadline; `None` if that has been done.
     fn question(&self, state: &SharedState) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.path.waiters.of(self.kind).next_late()?;
-        let at = asks_at(deadline, waiter.asked)?;
+        let at = ask_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 

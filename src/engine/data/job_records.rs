@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::LockRef;
+use crate::engine::acquisition::LockRef;
 use crate::engine::while_held::read::{self, ReadNode};
 use crate::engine::while_held::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, TransactionError};

@@ -28,7 +28,7 @@ use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::shared_path::SharedPath;
 use crate::engine::shared_queue::SharedQueue;
-use crate::engine::slots::Slots;
+use crate::engine::shared_queue::Slots;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose,
     RequestFailure, TryLockError,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::lock::first::{ask_at, contender, in_queue};
+use crate::engine::lock::first::{contender, in_queue};
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::requests::{delete_late_creates, list, list_alone};
@@ -457,9 +457,19 @@ pub(crate) async fn read_first(
     }
 }
 
+/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
+const BEFORE: Duration = Duration::from_millis(100);
+
+/// Returns when a call with this deadline asks who is first, for the error if it is not granted in
+/// time. The moment may have passed, of a call that another was ahead of until now. `None` if the
+/// clock does not reach back so far.
+pub(crate) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
+    deadline.checked_sub((asked / 4).min(BEFORE))
+}
+
 /// Waits until the deadline of a call. Asks shortly before it who is first.
 pub(crate) async fn until_deadline(path_lock: Arc<PathLock>, deadline: Instant, asked: Duration) {
-    if let Some(at) = ask_at(deadline, asked) {
+    if let Some(at) = ask_at(deadline, asked).filter(|at| *at > Instant::now()) {
         tokio::time::sleep_until(at.into()).await;
         ask_first(&path_lock);
     }

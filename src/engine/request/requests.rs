@@ -79,7 +79,7 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
     let (path, beginning) = (&path, &beginning);
     let queue = &path_lock.queue;
     let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number));
-    let list_too = !may_wait && !queue.without_list().expects_first(session, kind);
+    let list_too = !may_wait && !queue.without_list.expects_first(session, kind);
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
         let create = session.create(&handle, path, data, what);
@@ -127,7 +127,7 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         }
     };
     let standing = match (&create, &list, before) {
-        (Answer::Is(node), None, _) if queue.without_list().is_first(session, node) => {
+        (Answer::Is(node), None, _) if queue.without_list.is_first(session, node) => {
             Standing::First
         }
         (Answer::Is(_), None, Some(before)) => Standing::Behind(before),

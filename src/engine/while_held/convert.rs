@@ -18,8 +18,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::{Hold, LockRef};
-use crate::engine::grant::observe;
+use crate::engine::acquisition;
+use crate::engine::acquisition::{Hold, LockRef};
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::requests::new_id;
 use crate::engine::while_held::revoke::MARKER;
@@ -129,7 +129,7 @@ async fn finish(
     let reason = match downgraded {
         Downgraded::Done => {
             if held_by(new, Kind::Shared) {
-                observe::converted(&held);
+                acquisition::converted(&held);
                 return match hold.held.check_lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::{LockRef, first};
+use crate::engine::acquisition::{LockRef, first};
 use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
 use crate::session::core::Core;
 use crate::session::live::zk_session::SessionGone;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::LockRef;
+use crate::engine::acquisition::LockRef;
 use crate::engine::held::Held;
 use crate::error::{Lost, LostReason, TransactionError};
 use crate::protocol::failure::FailureKind;
