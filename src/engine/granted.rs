@@ -14,7 +14,7 @@ use crate::error::{Lost, LostReason};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::SessionLock;
-use crate::session::leftovers::cleanup::Done;
+use crate::session::leftovers::cleanup::ReleaseReply;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::How;
 use crate::session::threads::waker;
@@ -41,7 +41,7 @@ pub(crate) struct Grant {
     /// By what the lock was granted.
     pub(crate) how: How,
     /// Receives the result of the release, if the caller waits for that.
-    done: Option<Done>,
+    done: Option<ReleaseReply>,
 }
 
 impl Deref for Grant {
@@ -122,7 +122,7 @@ impl Grant {
     }
 
     /// Releases the lock. `done` receives the result.
-    pub(crate) fn release(mut self, done: Done) {
+    pub(crate) fn release(mut self, done: ReleaseReply) {
         self.done = Some(done);
     }
 }

@@ -44,7 +44,9 @@ use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::protocol::numbers::HoldNumber;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
-use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, Ticket, finish};
+use crate::session::leftovers::cleanup::{
+    Cleanup, CleanupItem, Orphan, ReleaseReply, Ticket, finish,
+};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
@@ -65,21 +67,21 @@ pub(crate) trait PathNode: Send + Sync {
 
     /// Records that the hold with this number has ended. The deletion of the node, if the node needs
     /// one, is on its way, so that another attempt may start.
-    fn leave(&self, hold: HoldNumber);
+    fn hold_ended(&self, hold: HoldNumber);
 
     /// Records that a hold of the node is lost: no further caller has the node. The rest is as for
-    /// [`leave`](Self::leave), except that a hold whose node is kept stays.
-    fn lose(&self);
+    /// [`hold_ended`](Self::hold_ended), except that a hold whose node is kept stays.
+    fn hold_lost(&self);
 
     /// Lets each hold that shares the node find out at its next query that the node does not exist.
     /// Locks nothing, so that it delays no query.
-    fn mark_gone(&self);
+    fn mark_missing(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
-    fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>);
+    fn notify_missing(&self, hold: HoldNumber, node: &Arc<str>);
 
     /// Returns whether the servers are known to have said that the node does not exist.
-    fn is_gone(&self) -> bool;
+    fn is_missing(&self) -> bool;
 
     /// Lets the hold with this number keep its node for itself, for a conversion.
     fn reserve(&self, hold: HoldNumber);
@@ -296,7 +298,7 @@ impl Held {
     /// Ends the hold if another hold of the same node has learned that the node is gone, and its
     /// task was paused before it could tell. Returns why the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
-        if self.path_node.is_gone() {
+        if self.path_node.is_missing() {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
@@ -424,7 +426,7 @@ impl Held {
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
-    pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
+    pub(crate) fn release(self: &Arc<Self>, done: Option<ReleaseReply>) {
         self.check_shared_node();
         self.process_event(self.release_event(), done);
     }
@@ -456,7 +458,7 @@ impl Held {
 
     /// Lets the state decide on an event, and carries out the effects in their order. `done`
     /// receives the result of a release. Returns `false` if the state refuses the event.
-    fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
+    fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<ReleaseReply>) -> bool {
         // The ticket comes before the change, and is kept to the end: a flush counts the node even
         // before the lock is seen as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
@@ -464,7 +466,7 @@ impl Held {
         // this one says that it is lost.
         if let HoldEvent::NodeDeleted { node } = &event {
             if self.state.borrow().has_node(node) {
-                self.path_node.mark_gone();
+                self.path_node.mark_missing();
             }
         }
         let mut effects = self.change(event);
@@ -487,14 +489,14 @@ impl Held {
         self: &Arc<Self>,
         effect: Effect,
         session: Option<&Arc<Session>>,
-        done: &mut Option<Done>,
+        done: &mut Option<ReleaseReply>,
     ) {
         match (effect, session) {
             (Effect::ReportEnd(Some(reason)), _) => self.report.end(CallEnd::Lost(reason)),
             (Effect::ReportEnd(None), _) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(self.number, &node),
+            (Effect::LoseSharers(node), _) => self.path_node.notify_missing(self.number, &node),
             (Effect::UpdateSession, Some(session)) => session.update_registration(self),
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
@@ -508,8 +510,8 @@ impl Held {
             (Effect::Delete(deletion), Some(session)) => {
                 self.delete(deletion, session, done.take());
             }
-            (Effect::LeaveNode, _) => self.path_node.leave(self.number),
-            (Effect::LoseNode, _) => self.path_node.lose(),
+            (Effect::LeaveNode, _) => self.path_node.hold_ended(self.number),
+            (Effect::LoseNode, _) => self.path_node.hold_lost(),
             // The loop handles `PassOn`. For all others the session is gone, and the node with it.
             (
                 Effect::PassOn(_)
@@ -524,7 +526,7 @@ impl Held {
     }
 
     /// Reports the result of a release that waits for no deletion.
-    fn answer(&self, done: Option<Done>, lost: Option<LostReason>) {
+    fn answer(&self, done: Option<ReleaseReply>, lost: Option<LostReason>) {
         let result = lost.map_or(Ok(()), |reason| {
             Err(Lost {
                 path: self.lost_path(),
@@ -536,9 +538,9 @@ impl Held {
     }
 
     /// Leaves the node to cleanup.
-    fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<Done>) {
+    fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<ReleaseReply>) {
         let Deletion { node, may_pass_on } = deletion;
-        self.cleanup.submit(Item {
+        self.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: self.directory.clone(),
             orphan: Orphan::Hold {
@@ -748,19 +750,19 @@ mod tests {
             Some(deletion)
         }
 
-        fn leave(&self, _hold: HoldNumber) {
+        fn hold_ended(&self, _hold: HoldNumber) {
             self.ended(Ended::Release);
         }
 
-        fn lose(&self) {
+        fn hold_lost(&self) {
             self.ended(Ended::Loss);
         }
 
-        fn mark_gone(&self) {}
+        fn mark_missing(&self) {}
 
-        fn tell_gone(&self, _hold: HoldNumber, _node: &Arc<str>) {}
+        fn notify_missing(&self, _hold: HoldNumber, _node: &Arc<str>) {}
 
-        fn is_gone(&self) -> bool {
+        fn is_missing(&self) -> bool {
             false
         }
 

@@ -88,7 +88,7 @@ struct NodeEntry {
     kind: Kind,
     /// Whether the servers have said that it does not exist. Outside the state of the path, because
     /// every query of a guard reads it.
-    is_gone: AtomicBool,
+    is_missing: AtomicBool,
 }
 
 /// A caller that waits with others.
@@ -157,7 +157,7 @@ impl SharedPath {
             path: Arc::clone(self),
             number: NodeNumber::of_first_hold(number),
             kind,
-            is_gone: AtomicBool::new(false),
+            is_missing: AtomicBool::new(false),
         });
         let held = Held::new(session, cleanup, directory, number, state, entry);
         let holder = LocalOwner::new(&held, location);
@@ -182,7 +182,7 @@ impl SharedPath {
             let mut state = self.state.lock();
             let holder = state.path.open_hold(Kind::Shared);
             // None joins a node that is known to be gone, even before its holds are notified.
-            let holder = holder.filter(|holder| !holder.held.path_node.is_gone());
+            let holder = holder.filter(|holder| !holder.held.path_node.is_missing());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
             let joined = state.path.join(clock::now(), healthy);
@@ -230,9 +230,9 @@ impl SharedPath {
     ) -> Result<Grant, Option<usize>> {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
-            let has_node = state.path.waiters.of(kind).has_node();
+            let has_open_node = state.path.waiters.of(kind).has_open_node();
             let grants = state.shared_attempts.of_mut(kind).grants;
-            let grants = grants.saturating_sub(u64::from(has_node));
+            let grants = grants.saturating_sub(u64::from(has_open_node));
             let waiter = Waiter { grants, ..waiter };
             state.path.wait(kind, at, waiter, deadline);
             let waiters = state.path.waiters.of(kind);
@@ -417,7 +417,7 @@ enum NodeAfter {
 
 impl NodeEntry {
     /// Lets a hold leave the node, with this deletion.
-    fn leave_by(
+    fn after_release(
         &self,
         held: &Held,
         session: Option<&Arc<Session>>,
@@ -431,12 +431,12 @@ impl NodeEntry {
         let (number, now) = (held.number, clock::now());
         let mut state = self.path.state.lock();
         // Read once, under the mutex. Before the holds are told, this one is still among them.
-        let is_gone = self.is_gone();
-        let healthy = healthy.filter(|_| !is_gone);
+        let is_missing = self.is_missing();
+        let healthy = healthy.filter(|_| !is_missing);
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
-        if is_gone {
+        if is_missing {
             return NodeAfter::Stays;
         }
         match (next, healthy) {
@@ -469,7 +469,7 @@ impl PathNode for NodeEntry {
         // then: all that the drop does is to have the session forget it.
         let mut taken_back: Option<Grant> = None;
         loop {
-            let (waiter, grant) = match self.leave_by(&held, session, &deletion) {
+            let (waiter, grant) = match self.after_release(&held, session, &deletion) {
                 NodeAfter::Caller(waiter, grant) => (waiter, grant),
                 NodeAfter::Stays => return None,
                 NodeAfter::Delete => return Some(deletion),
@@ -478,7 +478,7 @@ impl PathNode for NodeEntry {
             drop(taken_back.take());
             if !is_registered {
                 // The session ended before it knew the hold, so it did not notify it.
-                self.lose();
+                self.hold_lost();
             }
             let node = grant.node();
             match waiter.send(grant) {
@@ -497,14 +497,14 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn leave(&self, hold: HoldNumber) {
+    fn hold_ended(&self, hold: HoldNumber) {
         self.path
-            .decide(self.kind, |state| state.path.leave(self.number, hold));
+            .decide(self.kind, |state| state.path.hold_ended(self.number, hold));
         // This includes a caller that never had it.
         self.path.guard_changes.notify();
     }
 
-    fn lose(&self) {
+    fn hold_lost(&self) {
         self.path.decide(self.kind, |state| {
             if state.path.waiters.of(self.kind).is_open(self.number) {
                 // A lost hold no longer blocked others, as far as the errors of waiting callers are
@@ -512,25 +512,25 @@ impl PathNode for NodeEntry {
                 let attempt = state.shared_attempts.of_mut(self.kind);
                 attempt.grants = attempt.grants.saturating_sub(1);
             }
-            state.path.lose(self.number);
+            state.path.hold_lost(self.number);
         });
         self.path.guard_changes.notify();
     }
 
-    fn mark_gone(&self) {
+    fn mark_missing(&self) {
         // Another thread may be converting a node for one hold at a time at this moment; the node
         // is then that hold's alone.
         if self.kind == Kind::Shared {
-            self.is_gone.store(true, Ordering::Release);
+            self.is_missing.store(true, Ordering::Release);
         }
     }
 
-    fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>) {
+    fn notify_missing(&self, hold: HoldNumber, node: &Arc<str>) {
         let told = {
             let mut state = self.path.state.lock();
-            let told = state.path.gone(self.number, hold);
+            let told = state.path.node_missing(self.number, hold);
             if !told.is_empty() {
-                self.is_gone.store(true, Ordering::Release);
+                self.is_missing.store(true, Ordering::Release);
             }
             told
         };
@@ -542,8 +542,8 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
+    fn is_missing(&self) -> bool {
+        self.is_missing.load(Ordering::Acquire)
     }
 
     fn reserve(&self, hold: HoldNumber) {
@@ -586,8 +586,8 @@ mod tests {
         path.state.lock().path.waiters.of(WRITERS).wants_attempt()
     }
 
-    fn has_node(path: &SharedPath, kind: Kind) -> bool {
-        path.state.lock().path.waiters.of(kind).has_node()
+    fn has_open_node(path: &SharedPath, kind: Kind) -> bool {
+        path.state.lock().path.waiters.of(kind).has_open_node()
     }
 
     /// A path with a waiting caller, for which an attempt is about to begin.
@@ -665,7 +665,7 @@ mod tests {
                 drop(holder);
             }
             assert_eq!(scene.deleted(), 1);
-            assert!(!scene.session.holds.any() && !has_node(&path, WRITERS));
+            assert!(!scene.session.holds.any() && !has_open_node(&path, WRITERS));
             assert!(path.holders().is_empty());
         }
     }
@@ -840,7 +840,7 @@ mod tests {
                 path: Arc::clone(&path),
                 number: NodeNumber::of_first_hold(number),
                 kind: READERS,
-                is_gone: AtomicBool::new(false),
+                is_missing: AtomicBool::new(false),
             });
             let held = Held::new(
                 &self.session,
@@ -949,7 +949,7 @@ mod tests {
                 || held.node_deleted(held.name()),
                 || second.held.release(None),
             );
-            assert!(!has_node(&writers, WRITERS));
+            assert!(!has_open_node(&writers, WRITERS));
             if let Ok(granted) = third.try_recv() {
                 let third = granted.unwrap();
                 assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
@@ -998,7 +998,10 @@ mod tests {
         writer.held.release(None);
         let next = told.try_recv().unwrap().unwrap();
         writer.held.reserve();
-        assert!(has_node(&writers, WRITERS), "the node is the next one's");
+        assert!(
+            has_open_node(&writers, WRITERS),
+            "the node is the next one's"
+        );
         drop(next);
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
@@ -1074,7 +1077,7 @@ mod tests {
             let held = &reader.held;
             let joined = at_once(|| held.node_deleted(held.name()), || join(&readers));
             assert_eq!(held.check_lost(), Some(LostReason::NodeDeleted));
-            assert!(!has_node(&readers, READERS) && join(&readers).is_none());
+            assert!(!has_open_node(&readers, READERS) && join(&readers).is_none());
             if let Some(joined) = joined {
                 assert_eq!(joined.held.check_lost(), Some(LostReason::NodeDeleted));
             }
@@ -1101,7 +1104,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(
-                second.held.path_node.is_gone(),
+                second.held.path_node.is_missing(),
                 "one knows, and another does not"
             );
             drop(paused);
@@ -1210,7 +1213,7 @@ mod tests {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let (readers, entry, held) = scene.marked_later();
-        entry.mark_gone();
+        entry.mark_missing();
         assert!(join(&readers).is_none(), "joined a node that is gone");
         drop(held);
     }
@@ -1224,7 +1227,7 @@ mod tests {
         let (readers, entry, held) = scene.marked_later();
         // Released, with the effects not carried out yet.
         let deletion = held.take_back().unwrap();
-        entry.mark_gone();
+        entry.mark_missing();
         assert_eq!(entry.pass_on(&held, Some(&scene.session), deletion), None);
         let holders = readers.holders();
         assert!(holders.is_empty(), "held: {}", holders[0].holds());
@@ -1290,7 +1293,7 @@ mod tests {
                 }
                 drop(writer);
                 assert!(path.holders().is_empty(), "{events:?}");
-                assert!(!has_node(&path, WRITERS), "{events:?}");
+                assert!(!has_open_node(&path, WRITERS), "{events:?}");
             }
         }
         // The conversion is over after the release.

@@ -26,12 +26,13 @@
 //! A hold leaves its node once, by the first of these:
 //! - [`released`](PathState::released): the hold needs its node deleted. The answer says whether
 //!   another caller has the node instead, and whether other holds stay.
-//! - [`gone`](PathState::gone): the servers say that the node does not exist. All holds leave it.
-//! - [`leave`](PathState::leave): the hold has ended in another way.
+//! - [`node_missing`](PathState::node_missing): the servers say that the node does not exist. All
+//!   holds leave it.
+//! - [`hold_ended`](PathState::hold_ended): the hold has ended in another way.
 //!
 //! A node whose last hold has left stays open until the deletion is on its way
-//! ([`leave`](PathState::leave), [`lose`](PathState::lose)): until then no attempt begins, because
-//! its create would be sent ahead of the deletion, and wait for the node.
+//! ([`hold_ended`](PathState::hold_ended), [`hold_lost`](PathState::hold_lost)): until then no
+//! attempt begins, because its create would be sent ahead of the deletion, and wait for the node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -252,7 +253,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
     /// is whether another caller may have the lock now, as far as the session and the hold are
     /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is followed
-    /// by [`leave`](Self::leave) or [`lose`](Self::lose), once the deletion is on its way.
+    /// by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the deletion is
+    /// on its way.
     pub(crate) fn released(
         &mut self,
         node: NodeNumber,
@@ -304,7 +306,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that a hold has ended, and that the deletion of its node, if the node needs one, is
     /// on its way.
-    pub(crate) fn leave(&mut self, node: NodeNumber, hold: HoldNumber) {
+    pub(crate) fn hold_ended(&mut self, node: NodeNumber, hold: HoldNumber) {
         if let Some(state) = self.nodes.get_mut(&node) {
             state.holds.remove(&hold);
         }
@@ -313,7 +315,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that a hold of this node is lost: no caller has the node next. Until the node may be
     /// deleted, the hold stays.
-    pub(crate) fn lose(&mut self, node: NodeNumber) {
+    pub(crate) fn hold_lost(&mut self, node: NodeNumber) {
         self.close_node(node);
         self.forget_if_left(node);
     }
@@ -346,7 +348,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that the servers have said that the node does not exist. Returns all its holds, which
     /// the caller must notify; none if this was known. From here on none joins.
-    pub(crate) fn gone(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
+    pub(crate) fn node_missing(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
         // Once a conversion has reserved the node, only the hold that reserved it counts: what an
         // earlier hold learns late is about the node from before the conversion.
         let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
@@ -450,11 +452,11 @@ mod tests {
         assert_eq!(path.granted(kind, hold(7), 7), [1, 2]);
         path.enter(node(7), hold(8), 8);
         let waiters = path.waiters.of(kind);
-        assert!(!waiters.is_under_way() && waiters.has_node() && !waiters.is_waited_for());
+        assert!(!waiters.is_under_way() && waiters.has_open_node() && !waiters.is_waited_for());
         assert_eq!(holders(&path), [7, 8]);
         // The bounds admit no further reader.
         assert_eq!(path.join(START, true), None);
-        assert!(!path.waiters.of(kind).has_node());
+        assert!(!path.waiters.of(kind).has_open_node());
         assert_eq!(path.released(node(7), hold(7), START, true), PassOn::Stays);
         assert_eq!(path.released(node(7), hold(8), START, true), PassOn::Delete);
     }
@@ -467,7 +469,7 @@ mod tests {
             wait(&mut path, kind, 1, None);
             path.waiters.of_mut(kind).attempt_begins();
             let lost = path.add(hold(7), kind, 7, START);
-            path.leave(lost, hold(7));
+            path.hold_ended(lost, hold(7));
             assert!(path.granted(kind, hold(7), 7).is_empty());
             assert!(path.waiters.of(kind).wants_attempt() && holders(&path).is_empty());
         }
@@ -482,16 +484,16 @@ mod tests {
         assert!(open(&mut path, readers, 1));
         wait(&mut path, writers, 2, None);
         assert_eq!(path.join(START, true), None);
-        assert!(!path.waiters.of(readers).has_node());
+        assert!(!path.waiters.of(readers).has_open_node());
         // A node that is granted while the writer waits is closed from the beginning.
         assert!(!open(&mut path, readers, 3));
         wait(&mut path, readers, 4, None);
         path.waiters.of_mut(readers).attempt_begins();
         path.add(hold(5), readers, 5, START);
         assert_eq!(path.granted(readers, hold(5), 4), [4]);
-        assert!(!path.waiters.of(readers).has_node());
+        assert!(!path.waiters.of(readers).has_open_node());
         assert_eq!(path.released(node(5), hold(5), START, true), PassOn::Delete);
-        path.leave(node(5), hold(5));
+        path.hold_ended(node(5), hold(5));
         assert_eq!(holders(&path), [1, 3]);
     }
 
@@ -506,7 +508,7 @@ mod tests {
             (vec![1], None)
         );
         assert_eq!(path.released(own, hold(1), START, true), PassOn::Delete);
-        path.leave(own, hold(1));
+        path.hold_ended(own, hold(1));
         assert!(holders(&path).is_empty() && path.waiters.of(Kind::Exclusive).wants_attempt());
     }
 
@@ -521,12 +523,12 @@ mod tests {
         assert_eq!(passed, PassOn::To(Arrival::new(attempt(2), false), 2));
         path.enter(node(1), hold(2), 2);
         path.reserve(node(1), hold(1));
-        assert!(path.waiters.of(kind).has_node() && holders(&path) == [2]);
+        assert!(path.waiters.of(kind).has_open_node() && holders(&path) == [2]);
         path.reserve(node(1), hold(2));
-        assert!(!path.waiters.of(kind).has_node() && holders(&path) == [2]);
+        assert!(!path.waiters.of(kind).has_open_node() && holders(&path) == [2]);
         wait(&mut path, kind, 3, None);
         assert_eq!(path.released(node(1), hold(2), START, true), PassOn::Delete);
-        path.leave(node(1), hold(2));
+        path.hold_ended(node(1), hold(2));
         assert!(holders(&path).is_empty());
     }
 
@@ -554,7 +556,7 @@ mod tests {
                 );
             }
             assert_eq!(path.join(joins_at, true), None);
-            assert!(!path.waiters.of(kind).has_node());
+            assert!(!path.waiters.of(kind).has_open_node());
             assert_eq!(path.join(START, true), None);
             assert_eq!(path.released(node(1), hold(1), START, true), PassOn::Delete);
         }
@@ -582,7 +584,7 @@ mod tests {
             path.released(node(1), hold(1), START, true),
             PassOn::To(Arrival::new(attempt(3), false), 3)
         );
-        path.leave(node(1), hold(3));
+        path.hold_ended(node(1), hold(3));
         wait(&mut path, kind, 4, None);
         assert!(!open(&mut path, kind, 5), "another is about to have one");
         path.waiters.of_mut(kind).attempt_begins();
@@ -590,7 +592,7 @@ mod tests {
         // A hold that has ended already.
         let mut path = State::<()>::new(TWO);
         let ended = path.add(hold(7), kind, 7, START);
-        path.leave(ended, hold(7));
+        path.hold_ended(ended, hold(7));
         assert!(!path.open(ended));
     }
 }

@@ -176,18 +176,13 @@ impl ClientState {
         })
     }
 
-    /// Returns whether the client grants no lock any more.
-    pub(super) fn is_drained(&self) -> bool {
-        self.drained.load(Ordering::SeqCst)
-    }
-
     /// Returns why a call's work has stopped before it was done: by the end of the client, or,
     /// where that lives, by the end of the task (docs/protocol.md#contained-lines).
     pub(super) fn why_ended(&self) -> RequestFailure {
         match *self.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
             Phase::Closed(CloseReason::Closed) => RequestFailure::Closed,
-            _ if self.is_drained() => RequestFailure::Closed,
+            _ if self.drained.load(Ordering::SeqCst) => RequestFailure::Closed,
             _ => RequestFailure::Connection(Arc::new(TaskEnded)),
         }
     }

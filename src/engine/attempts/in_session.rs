@@ -28,7 +28,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::late::WaitsFor;
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
-use crate::session::leftovers::cleanup::{Item, Orphan};
+use crate::session::leftovers::cleanup::{CleanupItem, Orphan};
 use crate::session::reports::observer::{self, How};
 use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
@@ -226,7 +226,7 @@ impl<'a> InSession<'a> {
             Orphan::UnknownCreate { create, beginning }
         });
         for orphan in nodes.chain(unknown) {
-            self.seat.path_lock.client.cleanup.submit(Item {
+            self.seat.path_lock.client.cleanup.submit(CleanupItem {
                 session: Arc::clone(self.seat.session),
                 directory: directory.clone(),
                 orphan,

@@ -27,7 +27,7 @@ use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify}
 use crate::protocol::numbers::AttemptNumber;
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
-use crate::session::leftovers::cleanup::{Item, Orphan};
+use crate::session::leftovers::cleanup::{CleanupItem, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
@@ -408,7 +408,7 @@ pub(crate) fn delete_late_creates(
             node = late,
             "a create came through after it was given up"
         );
-        path_lock.client.cleanup.submit(Item {
+        path_lock.client.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: directory.clone(),
             orphan: Orphan::Node(late.to_owned()),

@@ -29,7 +29,7 @@ use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
-use crate::session::leftovers::cleanup::{Done, Item, Orphan};
+use crate::session::leftovers::cleanup::{CleanupItem, Orphan, ReleaseReply};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
@@ -193,8 +193,8 @@ async fn delete(hold: &Hold, names: Vec<String>) {
     let _ = gone.await;
 }
 
-fn submit(hold: &LockRef, names: Vec<String>, done: Option<Done>) {
-    hold.path_lock.client.cleanup.submit(Item {
+fn submit(hold: &LockRef, names: Vec<String>, done: Option<ReleaseReply>) {
+    hold.path_lock.client.cleanup.submit(CleanupItem {
         session: Arc::clone(&hold.session),
         directory: hold.path_lock.path.clone(),
         orphan: Orphan::Nodes(names),

@@ -71,7 +71,7 @@ pub(crate) enum Orphan {
 }
 
 /// An orphan, and the values that wait for its deletion.
-pub(crate) struct Item {
+pub(crate) struct CleanupItem {
     pub(crate) session: Arc<Session>,
     pub(crate) directory: LockPath,
     pub(crate) orphan: Orphan,
@@ -80,14 +80,14 @@ pub(crate) struct Item {
     /// The slot of the attempt, which is free when this is dropped: when the node is gone.
     pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
-    pub(crate) done: Option<Done>,
+    pub(crate) done: Option<ReleaseReply>,
 }
 
 /// Where the result of an item is sent.
-pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
+pub(crate) type ReleaseReply = oneshot::Sender<Result<(), ReleaseError>>;
 
 /// The items to delete, each with the ticket that counts it.
-pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
+pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(CleanupItem, Ticket)>;
 
 /// The outstanding work of cleanup, by the number of the attempt that it comes from.
 ///
@@ -146,7 +146,7 @@ impl Drop for Ticket {
 /// The sending side of cleanup; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Cleanup {
-    items: mpsc::UnboundedSender<(Item, Ticket)>,
+    items: mpsc::UnboundedSender<(CleanupItem, Ticket)>,
     pending: watch::Sender<Tickets>,
 }
 
@@ -160,7 +160,7 @@ impl Cleanup {
 
     /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path
     /// locks limit.
-    pub(crate) fn submit(&self, item: Item) {
+    pub(crate) fn submit(&self, item: CleanupItem) {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.mark_leaving(item.directory.child(name));
         match &item.orphan {
@@ -207,7 +207,7 @@ impl Cleanup {
 }
 
 /// Sends the result of an item to its receiver.
-pub(crate) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
+pub(crate) fn finish(done: Option<ReleaseReply>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
         // An error means that the release was cancelled. It goes on, and its result has no
         // receiver.
@@ -219,7 +219,7 @@ pub(crate) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
 type CreateGroup = (SessionNumber, LockPath);
 
 /// The items that a finished task leaves to do.
-type OpenItems = Vec<(Item, Ticket)>;
+type OpenItems = Vec<(CleanupItem, Ticket)>;
 
 /// Deletes orphans until all senders of items are dropped and all items are done.
 pub(crate) async fn run(mut items: CleanupQueue) {
@@ -248,24 +248,21 @@ struct CleanupTasks {
 
 impl CleanupTasks {
     /// Has an item worked on, or has it wait for the task of its group.
-    fn begin(&mut self, item: Item, ticket: Ticket) {
+    fn begin(&mut self, item: CleanupItem, ticket: Ticket) {
         if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
-            return self.send_now(item, ticket);
+            // The first request is sent at once where it may be, so that what is sent by a task
+            // that was started after the item was submitted is behind it: a create that overtook
+            // the deletion of its client's last node would wait for that node. After a panic the
+            // drop of the item tells its receiver.
+            if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
+                self.running.spawn(here(work));
+            }
+            return;
         }
         let group = (item.session.number, item.directory.clone());
         match self.waiting.get_mut(&group) {
             Some(others) => others.push((item, ticket)),
             None => self.settle(group, vec![(item, ticket)]),
-        }
-    }
-
-    /// Sends the first request of an item at once where it may be, so that what is sent by a task
-    /// that was started after the item was submitted is behind it: a create that overtook the
-    /// deletion of its client's last node would wait for that node.
-    fn send_now(&mut self, item: Item, ticket: Ticket) {
-        // After a panic the drop of the item tells its receiver.
-        if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
-            self.running.spawn(here(work));
         }
     }
 
@@ -376,8 +373,8 @@ async fn look_behind(
 }
 
 /// Deletes the node of an item. Leaves nothing else to do.
-async fn alone(item: Item, ticket: Ticket) -> OpenItems {
-    let Item {
+async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
+    let CleanupItem {
         session,
         directory,
         orphan,
