@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 
 use crate::blocking::block_on;
 use crate::engine::data::kept_node::PathTurns;
-use crate::engine::grant::holdings;
+use crate::engine::holdings;
 use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
 use crate::engine::lock::path_lock::{Key, PathLock, Registry};
 use crate::engine::while_held::revoke;
@@ -255,7 +255,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn session_id(&self) -> Option<i64> {
-        self.core.live().map(|session| session.session_id())
+        self.core.live().map(|session| session.session_id)
     }
 
     /// Returns the session timeout that the servers granted; `None` if there is no session.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 
-use crate::engine::slots::Slots;
+use crate::engine::shared_queue::Slots;
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::node_name::Kind;
@@ -79,7 +79,7 @@ impl<T> Pending<T> {
             // The task has ended: with its runtime, or by a panic.
             Err(TryRecvError::Closed) => Err(self.client.ended(&self.path).into()),
         };
-        self.is_taken();
+        self.mark_taken();
         Some(result)
     }
 
@@ -97,7 +97,7 @@ impl<T> Pending<T> {
         if answer.is_none() {
             self.leave();
         }
-        self.is_taken();
+        self.mark_taken();
         // Without an answer the task has ended, with its runtime or by a panic, or the client is
         // drained.
         answer
@@ -112,7 +112,7 @@ impl<T> Pending<T> {
             .into()
     }
 
-    fn is_taken(&mut self) {
+    fn mark_taken(&mut self) {
         self.result = None;
         self.cancel = None;
     }

@@ -14,7 +14,7 @@ use crate::error::{Lost, LostReason};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::SessionLock;
-use crate::session::leftovers::cleanup::Done;
+use crate::session::leftovers::cleanup::ReleaseReply;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::How;
 use crate::session::threads::waker;
@@ -25,9 +25,9 @@ use crate::values::path::{LockPath, NodePath};
 #[derive(Clone)]
 pub(crate) struct GrantedLock {
     pub(crate) held: Arc<Held>,
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     /// The two numbers of the fencing token, which the guard interprets.
-    token: (i64, u64),
+    pub(crate) token: (i64, u64),
 }
 
 /// The only owner of a granted lock: the attempt that is granted it has this value, or the holder
@@ -35,13 +35,13 @@ pub(crate) struct GrantedLock {
 /// releases the lock, wherever it is by then, so a grant that its caller never takes is released
 /// too.
 ///
-/// [`Hold`]: crate::engine::grant::hold::Hold
+/// [`Hold`]: crate::engine::acquisition::Hold
 pub(crate) struct Grant {
     lock: GrantedLock,
     /// By what the lock was granted.
     pub(crate) how: How,
     /// Receives the result of the release, if the caller waits for that.
-    done: Option<Done>,
+    done: Option<ReleaseReply>,
 }
 
 impl Deref for Grant {
@@ -67,19 +67,9 @@ impl GrantedLock {
         self.held.directory()
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
-    /// cannot hide a loss.
-    pub(crate) fn check_lost(&self) -> Option<LostReason> {
-        self.held.check_lost()
-    }
-
     /// Returns the error of work under the lock that found it lost; `None` if it is not.
     pub(crate) fn loss(&self) -> Option<Lost> {
-        self.check_lost().map(|reason| self.lost_by(reason))
+        self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 
     /// Returns the same for this reason.
@@ -92,16 +82,12 @@ impl GrantedLock {
 
     /// Returns the state of the lock.
     pub(crate) fn state(&self) -> LockState {
-        self.held.state(self.session.lease().is_valid())
+        self.held.state(self.session.lease.is_valid())
     }
 
     /// Waits until the lock is lost. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static + use<> {
         waker::contain(self.held.when_lost())
-    }
-
-    pub(crate) fn token(&self) -> (i64, u64) {
-        self.token
     }
 
     /// Returns the name of its node.
@@ -136,7 +122,7 @@ impl Grant {
     }
 
     /// Releases the lock. `done` receives the result.
-    pub(crate) fn release(mut self, done: Done) {
+    pub(crate) fn release(mut self, done: ReleaseReply) {
         self.done = Some(done);
     }
 }

@@ -44,7 +44,9 @@ use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::protocol::numbers::HoldNumber;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
-use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, Ticket, finish};
+use crate::session::leftovers::cleanup::{
+    Cleanup, CleanupItem, Orphan, ReleaseReply, Ticket, finish,
+};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
@@ -65,21 +67,21 @@ pub(crate) trait PathNode: Send + Sync {
 
     /// Records that the hold with this number has ended. The deletion of the node, if the node needs
     /// one, is on its way, so that another attempt may start.
-    fn leave(&self, hold: HoldNumber);
+    fn hold_ended(&self, hold: HoldNumber);
 
     /// Records that a hold of the node is lost: no further caller has the node. The rest is as for
-    /// [`leave`](Self::leave), except that a hold whose node is kept stays.
-    fn lose(&self);
+    /// [`hold_ended`](Self::hold_ended), except that a hold whose node is kept stays.
+    fn hold_lost(&self);
 
     /// Lets each hold that shares the node find out at its next query that the node does not exist.
     /// Locks nothing, so that it delays no query.
-    fn mark_gone(&self);
+    fn mark_missing(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
-    fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>);
+    fn notify_missing(&self, hold: HoldNumber, node: &Arc<str>);
 
     /// Returns whether the servers are known to have said that the node does not exist.
-    fn is_gone(&self) -> bool;
+    fn is_missing(&self) -> bool;
 
     /// Lets the hold with this number keep its node for itself, for a conversion.
     fn reserve(&self, hold: HoldNumber);
@@ -106,7 +108,8 @@ impl LocalOwner {
 /// One held lock.
 pub(crate) struct Held {
     pub(crate) directory: LockPath,
-    number: HoldNumber,
+    /// Unique in the client.
+    pub(crate) number: HoldNumber,
     /// A weak reference, so that guards do not keep the session.
     session: Weak<Session>,
     cleanup: Cleanup,
@@ -118,7 +121,7 @@ pub(crate) struct Held {
     had: AtomicBool,
     /// The node as the callers of this client know it. This keeps their state, so that the end of
     /// the hold reaches them even if the handles are gone.
-    path_node: Arc<dyn PathNode>,
+    pub(super) path_node: Arc<dyn PathNode>,
     /// The other holds of the same value.
     bound: Bound<Self>,
     /// The reports of the hold, once a caller has it.
@@ -150,15 +153,10 @@ impl Held {
         })
     }
 
-    /// Has the session register the hold by its state at this moment, or forget it.
-    pub(crate) fn update_registration(self: &Arc<Self>, session: &Arc<Session>) {
-        session.update_registration(&(Arc::<Self>::clone(self) as Arc<dyn SessionLock>));
-    }
-
     /// Registers the hold with its session. Returns `false` if the session has ended, without a
     /// notification of the callers at its path.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
-        self.update_registration(session);
+        session.update_registration(self);
         // The end of the session is checked after the registration: an earlier end has not notified
         // this lock. The loss has no effects, since the caller does not have the lock yet.
         let ended = session.end_reason();
@@ -183,7 +181,7 @@ impl Held {
 
     /// Returns a new number, greater than all before, for a hold of the same client.
     pub(crate) fn next_number(&self) -> HoldNumber {
-        HoldNumber::of_attempt(self.cleanup.number())
+        HoldNumber::of_attempt(self.cleanup.number(1))
     }
 
     /// Reports the end of the hold as part of this call.
@@ -233,7 +231,7 @@ impl Held {
     /// lost.
     fn lose_others(&self, reason: LostReason) {
         self.bound.notify_others(self.directory.user(), |other| {
-            let kept_until = other.session.upgrade()?.lease().kept_until();
+            let kept_until = other.session.upgrade()?.lease.kept_until();
             HoldEvent::of_other(
                 reason,
                 Weak::ptr_eq(&other.session, &self.session),
@@ -260,11 +258,6 @@ impl Held {
         self.state.borrow().kind()
     }
 
-    /// Returns its number, which is unique in the client.
-    pub(crate) fn number(&self) -> HoldNumber {
-        self.number
-    }
-
     /// Returns a ticket of the attempt that was granted the lock, for a flush.
     pub(crate) fn ticket(&self) -> Ticket {
         self.cleanup.ticket(self.number.attempt())
@@ -275,13 +268,12 @@ impl Held {
     pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
-        let Some(session) =
-            session.filter(|session| session.lease().state() == LeaseState::Expired)
+        let Some(session) = session.filter(|session| session.lease.state() == LeaseState::Expired)
         else {
             return lost;
         };
         self.handle_event(HoldEvent::LeaseExpired {
-            until: session.lease().kept_until(),
+            until: session.lease.kept_until(),
         });
         self.state.borrow().lost()
     }
@@ -306,15 +298,10 @@ impl Held {
     /// Ends the hold if another hold of the same node has learned that the node is gone, and its
     /// task was paused before it could tell. Returns why the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
-        if self.is_node_gone() {
+        if self.path_node.is_missing() {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
-    }
-
-    /// Returns whether another hold of the same node is known to have learned that the node is gone.
-    pub(super) fn is_node_gone(&self) -> bool {
-        self.path_node.is_gone()
     }
 
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns why the
@@ -439,7 +426,7 @@ impl Held {
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
-    pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
+    pub(crate) fn release(self: &Arc<Self>, done: Option<ReleaseReply>) {
         self.check_shared_node();
         self.process_event(self.release_event(), done);
     }
@@ -448,7 +435,7 @@ impl Held {
         let lease = self
             .session
             .upgrade()
-            .map_or(LeaseState::Expired, |session| session.lease().state());
+            .map_or(LeaseState::Expired, |session| session.lease.state());
         HoldEvent::Release {
             lease,
             now: clock::now(),
@@ -471,7 +458,7 @@ impl Held {
 
     /// Lets the state decide on an event, and carries out the effects in their order. `done`
     /// receives the result of a release. Returns `false` if the state refuses the event.
-    fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
+    fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<ReleaseReply>) -> bool {
         // The ticket comes before the change, and is kept to the end: a flush counts the node even
         // before the lock is seen as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
@@ -479,7 +466,7 @@ impl Held {
         // this one says that it is lost.
         if let HoldEvent::NodeDeleted { node } = &event {
             if self.state.borrow().has_node(node) {
-                self.path_node.mark_gone();
+                self.path_node.mark_missing();
             }
         }
         let mut effects = self.change(event);
@@ -502,15 +489,15 @@ impl Held {
         self: &Arc<Self>,
         effect: Effect,
         session: Option<&Arc<Session>>,
-        done: &mut Option<Done>,
+        done: &mut Option<ReleaseReply>,
     ) {
         match (effect, session) {
             (Effect::ReportEnd(Some(reason)), _) => self.report.end(CallEnd::Lost(reason)),
             (Effect::ReportEnd(None), _) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(self.number, &node),
-            (Effect::UpdateSession, Some(session)) => self.update_registration(session),
+            (Effect::LoseSharers(node), _) => self.path_node.notify_missing(self.number, &node),
+            (Effect::UpdateSession, Some(session)) => session.update_registration(self),
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
             (Effect::LoseValue(reason), _) => self.lose_others(reason),
@@ -523,8 +510,8 @@ impl Held {
             (Effect::Delete(deletion), Some(session)) => {
                 self.delete(deletion, session, done.take());
             }
-            (Effect::LeaveNode, _) => self.path_node.leave(self.number),
-            (Effect::LoseNode, _) => self.path_node.lose(),
+            (Effect::LeaveNode, _) => self.path_node.hold_ended(self.number),
+            (Effect::LoseNode, _) => self.path_node.hold_lost(),
             // The loop handles `PassOn`. For all others the session is gone, and the node with it.
             (
                 Effect::PassOn(_)
@@ -539,7 +526,7 @@ impl Held {
     }
 
     /// Reports the result of a release that waits for no deletion.
-    fn answer(&self, done: Option<Done>, lost: Option<LostReason>) {
+    fn answer(&self, done: Option<ReleaseReply>, lost: Option<LostReason>) {
         let result = lost.map_or(Ok(()), |reason| {
             Err(Lost {
                 path: self.lost_path(),
@@ -551,9 +538,9 @@ impl Held {
     }
 
     /// Leaves the node to cleanup.
-    fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<Done>) {
+    fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<ReleaseReply>) {
         let Deletion { node, may_pass_on } = deletion;
-        self.cleanup.submit(Item {
+        self.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: self.directory.clone(),
             orphan: Orphan::Hold {
@@ -628,7 +615,7 @@ mod tests {
         let (session, held) = expired(&server).await;
         let told = held.state.subscribe();
         let effects = held.change(HoldEvent::LeaseExpired {
-            until: session.lease().kept_until(),
+            until: session.lease.kept_until(),
         });
         assert!(
             effects
@@ -636,7 +623,7 @@ mod tests {
                 .any(|effect| effect == Effect::WakeWaiters)
         );
         // Although the lease has been renewed since.
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
         assert!(!held.handle_event(HoldEvent::BeginConversion));
@@ -648,7 +635,7 @@ mod tests {
         let (session, held) = expired(&server).await;
         assert!(held.handle_event(HoldEvent::BeginConversion));
         assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         assert!(!held.handle_event(HoldEvent::EndConversion {
             node: "other".into(),
             kind: Kind::Shared
@@ -683,7 +670,7 @@ mod tests {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         let now = clock::now();
         let end = now.plus(Duration::from_secs(3600));
         for event in [
@@ -763,19 +750,19 @@ mod tests {
             Some(deletion)
         }
 
-        fn leave(&self, _hold: HoldNumber) {
+        fn hold_ended(&self, _hold: HoldNumber) {
             self.ended(Ended::Release);
         }
 
-        fn lose(&self) {
+        fn hold_lost(&self) {
             self.ended(Ended::Loss);
         }
 
-        fn mark_gone(&self) {}
+        fn mark_missing(&self) {}
 
-        fn tell_gone(&self, _hold: HoldNumber, _node: &Arc<str>) {}
+        fn notify_missing(&self, _hold: HoldNumber, _node: &Arc<str>) {}
 
-        fn is_gone(&self) -> bool {
+        fn is_missing(&self) -> bool {
             false
         }
 
@@ -818,7 +805,7 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, queue) = Cleanup::new();
         let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
             .with_lease_end(Some(an_hour_on()));
         let node = Node::new(queue);
@@ -905,7 +892,7 @@ mod tests {
             let (cleanup, queue) = Cleanup::new();
             let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
             let node = Node::new(queue);
-            session.lease().renewed(clock::now());
+            session.lease.renewed(clock::now());
             let held = registered(&session, &cleanup, 1, state, Arc::<Node>::clone(&node));
             let both = Barrier::new(2);
             std::thread::scope(|threads| {
@@ -945,7 +932,7 @@ mod tests {
                 handle.clone(),
                 SessionOptions::default(),
             );
-            session.lease().renewed(clock::now());
+            session.lease.renewed(clock::now());
             let register = |number| {
                 let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
                 alone(&session, &cleanup, number, state)

@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
+use crate::engine::acquisition::{self, Hold, first, first_lost};
 use crate::engine::attempts::attempt::{Reply, Stop, Stopped};
 use crate::engine::attempts::run;
 use crate::engine::call::{Caller, Pending};
-use crate::engine::grant::hold::{Hold, first, first_lost};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
 use crate::engine::request::look::{InTheWay, in_the_way};
 use crate::engine::request::requests::{list_alone, read_list};
-use crate::engine::who;
 use crate::error::{AcquireError, LostReason, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::failure::{Answer, FailureKind};
@@ -49,7 +48,7 @@ impl MultiMembers {
     }
 
     pub(crate) fn client(&self) -> &Arc<Core> {
-        self.first.path_lock.client()
+        &self.first.path_lock.client
     }
 
     /// Returns the path lock of the first member, whose path is that of errors about no other.
@@ -90,12 +89,12 @@ impl Drop for Acquired {
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The
 /// kind of `ask` is that of each member.
 pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
-    let (client, path) = (members.client(), members.first().path());
+    let (client, path) = (members.client(), &members.first().path);
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
     }
     let (mut pending, Caller { reply, cancelled }) =
-        Pending::new(client, path, client.cleanup.number());
+        Pending::new(client, path, client.cleanup.number(1));
     let started = Instant::now();
     let acquisition = MultiAttempt {
         members: members.clone(),
@@ -125,7 +124,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
 /// lock does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| {
-        who::watch_self_wait(
+        acquisition::watch_self_wait(
             &member.path_lock,
             &Ask {
                 kind: member.kind,
@@ -316,7 +315,7 @@ impl MultiAttempt {
         reason: LostReason,
         stop: &mut Stop,
     ) -> Result<(), GivenUp> {
-        let path = path_lock.path().user();
+        let path = path_lock.path.user();
         log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if reason != LostReason::NodeDeleted {
             return match self.is_over() {
@@ -359,7 +358,7 @@ fn read_together(members: &[Member]) -> usize {
     let mut bytes = 0_usize;
     let fits = |member: &&Member| {
         // The header of the operation has less than 20 bytes.
-        bytes = bytes.saturating_add(member.path_lock.path().server().len() + 20);
+        bytes = bytes.saturating_add(member.path_lock.path.server().len() + 20);
         bytes <= MOST_BYTES
     };
     members
@@ -377,7 +376,7 @@ fn read_queues<'a>(
     path_locks: &'a [&'a Arc<PathLock>],
     handle: &'a zk::Client,
 ) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
-    let paths = path_locks.iter().map(|path_lock| path_lock.path().server());
+    let paths = path_locks.iter().map(|path_lock| path_lock.path.server());
     let sent = session
         .read_together(handle, paths)
         .ok_or_else(|| one_by_one(session, path_locks, handle));
@@ -442,7 +441,7 @@ async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<
     let lists = session.request(|handle| async move {
         // A `sync` is for everything that the leader has committed, whatever its path.
         let sync = match path_locks.first() {
-            Some(path_lock) if certain => Some(handle.sync(path_lock.path().server())),
+            Some(path_lock) if certain => Some(handle.sync(path_lock.path.server())),
             _ => None,
         };
         let lists = read_queues(session, path_locks, &handle);

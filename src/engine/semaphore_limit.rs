@@ -211,8 +211,8 @@ pub(crate) async fn set_limit(
     let path = semaphore.limit.server();
     // Whether the last request was about the directories above the node.
     let makes_above = &AtomicBool::new(false);
-    let LockOptions { acl, parents, .. } = path_lock.options();
-    let written = path_lock.client().repeat(|session, handle| async move {
+    let LockOptions { acl, parents, .. } = &path_lock.options;
+    let written = path_lock.client.repeat(|session, handle| async move {
         makes_above.store(false, Ordering::Relaxed);
         match session.write(|| handle.set_data(path, data, None)).await {
             Err(zk::Error::NoNode) => {}
@@ -220,7 +220,7 @@ pub(crate) async fn set_limit(
         }
         makes_above.store(true, Ordering::Relaxed);
         path_lock
-            .client()
+            .client
             .make_directories(&handle, above(path), acl, *parents)
             .await?;
         match session
@@ -256,7 +256,7 @@ pub(crate) async fn limit(
     semaphore: &SemaphoreOptions,
     certain: bool,
 ) -> Result<u32, Error> {
-    let read = path_lock.client().repeat(|_, handle| async move {
+    let read = path_lock.client.repeat(|_, handle| async move {
         let sync = certain.then(|| handle.sync(semaphore.limit.server()));
         let (synced, data) = tokio::join!(synced(sync), read_limit(semaphore, &handle));
         synced?;
@@ -315,7 +315,7 @@ async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
 ) -> Result<(Vec<String>, Option<LimitData>), Error> {
-    let looked = path_lock.client().repeat(|session, handle| async move {
+    let looked = path_lock.client.repeat(|session, handle| async move {
         let (leases, limit) = read_both(semaphore, &handle).await;
         let leases = match leases {
             Err(zk::Error::NoNode) => Vec::new(),

@@ -38,20 +38,20 @@ use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
-use crate::session::threads::mutex::{Mutex, MutexGuard};
+use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// What the callers of one client share at one path.
 pub(crate) struct SharedPath {
-    state: Mutex<SharedState>,
+    pub(crate) state: Mutex<SharedState>,
     /// Wakes the task of the callers of a kind.
-    wake: ByKind<Notify>,
+    pub(crate) wake: ByKind<Notify>,
     guard_changes: GuardChanges,
 }
 
 pub(crate) struct SharedState {
     pub(crate) path: PathState<Waiter, Instant, LocalOwner>,
-    shared_attempts: ByKind<SharedAttempt>,
+    pub(crate) shared_attempts: ByKind<SharedAttempt>,
 }
 
 /// The attempts for the callers of one kind that wait together, and their grants.
@@ -88,7 +88,7 @@ struct NodeEntry {
     kind: Kind,
     /// Whether the servers have said that it does not exist. Outside the state of the path, because
     /// every query of a guard reads it.
-    is_gone: AtomicBool,
+    is_missing: AtomicBool,
 }
 
 /// A caller that waits with others.
@@ -134,18 +134,9 @@ impl SharedPath {
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
-        self.state.lock()
-    }
-
-    /// Returns what wakes the task of the callers of this kind.
-    pub(crate) fn wake(&self, kind: Kind) -> &Notify {
-        self.wake.of(kind)
-    }
-
     /// Returns the holds of this client at the path, the oldest first.
     pub(crate) fn holders(&self) -> Vec<LocalOwner> {
-        self.lock().path.holders().cloned().collect()
+        self.state.lock().path.holders().cloned().collect()
     }
 
     /// Makes the grant of a lock by a node, which is closed. From here on the hold is a local
@@ -166,11 +157,14 @@ impl SharedPath {
             path: Arc::clone(self),
             number: NodeNumber::of_first_hold(number),
             kind,
-            is_gone: AtomicBool::new(false),
+            is_missing: AtomicBool::new(false),
         });
         let held = Held::new(session, cleanup, directory, number, state, entry);
         let holder = LocalOwner::new(&held, location);
-        self.lock().path.add(number, kind, holder, clock::now());
+        self.state
+            .lock()
+            .path
+            .add(number, kind, holder, clock::now());
         held.register(session);
         Grant::new(held, session, token, how)
     }
@@ -185,10 +179,10 @@ impl SharedPath {
         loop {
             // Dropped after the mutex.
             let session;
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let holder = state.path.open_hold(Kind::Shared);
             // None joins a node that is known to be gone, even before its holds are notified.
-            let holder = holder.filter(|holder| !holder.held.is_node_gone());
+            let holder = holder.filter(|holder| !holder.held.path_node.is_missing());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
             let joined = state.path.join(clock::now(), healthy);
@@ -197,9 +191,9 @@ impl SharedPath {
             };
             let number = other.held.next_number();
             let held = state.add_hold(node, &other.held, session, number, location);
-            let attempt = state.shared_attempt(Kind::Shared);
-            attempt.count_grant(session);
+            let attempt = state.shared_attempts.of_mut(Kind::Shared);
             let token = attempt.token;
+            attempt.count_grant(session, token);
             drop(state);
             held.register(session);
             let grant = Grant::new(held, session, token, How::Shared);
@@ -219,7 +213,7 @@ impl SharedPath {
     /// Returns whether a writer of this client is in the way of one that waits for no other. A lost
     /// hold blocks no other, even if its loss is not recorded yet.
     pub(crate) fn blocks_writer(&self) -> bool {
-        let holder = self.lock().path.open_hold(Kind::Exclusive).cloned();
+        let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
         // This applies even if the holder has released the lock since.
         holder.is_some_and(|holder| holder.held.check_lost().is_none())
     }
@@ -236,12 +230,12 @@ impl SharedPath {
     ) -> Result<Grant, Option<usize>> {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
-            let has_node = state.path.waiters(kind).has_node();
-            let grants = state.shared_attempt(kind).grants;
-            let grants = grants.saturating_sub(u64::from(has_node));
+            let has_open_node = state.path.waiters.of(kind).has_open_node();
+            let grants = state.shared_attempts.of_mut(kind).grants;
+            let grants = grants.saturating_sub(u64::from(has_open_node));
             let waiter = Waiter { grants, ..waiter };
             state.path.wait(kind, at, waiter, deadline);
-            let waiters = state.path.waiters(kind);
+            let waiters = state.path.waiters.of(kind);
             (!waiters.wants_attempt()).then(|| waiters.ahead_of_last())
         };
         match kind {
@@ -255,13 +249,14 @@ impl SharedPath {
     /// release, unless others have, or are about to have, an open node.
     pub(crate) fn open(&self, grant: &Grant) {
         let (held, kind) = (&grant.held, grant.kind());
-        let mut state = self.lock();
-        let node = NodeNumber::of_first_hold(held.number());
+        let mut state = self.state.lock();
+        let node = NodeNumber::of_first_hold(held.number);
         // The node of a hold that has ended may be on its way out.
         if !held.is_lost_or_released() && state.path.open(node) {
             state
-                .shared_attempt(kind)
-                .opened(grant.session(), grant.token());
+                .shared_attempts
+                .of_mut(kind)
+                .count_grant(&grant.session, grant.token);
         }
     }
 
@@ -269,12 +264,12 @@ impl SharedPath {
     /// wanted then.
     fn decide<T>(&self, kind: Kind, decide: impl FnOnce(&mut SharedState) -> T) -> T {
         let (result, wakes) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let result = decide(&mut state);
-            (result, state.path.waiters(kind).wants_attempt())
+            (result, state.path.waiters.of(kind).wants_attempt())
         };
         if wakes {
-            self.wake(kind).notify_one();
+            self.wake.of(kind).notify_one();
         }
         result
     }
@@ -283,37 +278,37 @@ impl SharedPath {
     /// more, and releases its possible grant: a flush waits for that.
     pub(crate) fn leave(&self, kind: Kind, at: Arrival, cleanup: &Cleanup) {
         let (waiter, is_abandoned) = {
-            let mut state = self.lock();
-            let waiters = state.path.waiters_mut(kind);
+            let mut state = self.state.lock();
+            let waiters = state.path.waiters.of_mut(kind);
             let waiter = waiters.take(at);
             let is_abandoned = waiters.abandon_attempt();
             if is_abandoned {
-                state.shared_attempt(kind).left = Some(cleanup.ticket(at.number()));
+                state.shared_attempts.of_mut(kind).left = Some(cleanup.ticket(at.number()));
             }
             (waiter, is_abandoned)
         };
         drop(waiter);
         if is_abandoned {
-            self.wake(kind).notify_one();
+            self.wake.of(kind).notify_one();
         }
     }
 
     /// Grants the node that the attempt was granted: to the first that waits, or to all if they
     /// share it. If none waits, it is released.
     pub(crate) fn granted(&self, kind: Kind, grant: Grant) {
-        let (held, session) = (Arc::clone(&grant.held), Arc::clone(grant.session()));
-        let (number, token) = (held.number(), grant.token());
+        let (held, session) = (Arc::clone(&grant.held), Arc::clone(&grant.session));
+        let (number, token) = (held.number, grant.token);
         // Reads the clock, without the mutex.
         let is_lost = held.check_lost().is_some();
         // Dropped after the mutex.
         let mut first = Some(grant);
         let served: Vec<_> = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if is_lost || held.is_lost_or_released() {
                 // The grant ended before a caller had it: another attempt begins.
-                return state.path.waiters_mut(kind).attempt_ends();
+                return state.path.waiters.of_mut(kind).attempt_ends();
             }
-            let waiters = state.path.waiters(kind);
+            let waiters = state.path.waiters.of(kind);
             let location = waiters
                 .first()
                 .map_or(Location::caller(), |waiter| waiter.location);
@@ -329,7 +324,10 @@ impl SharedPath {
                 (waiter, grant)
             };
             let served = waiting.into_iter().map(grant).collect();
-            state.shared_attempt(kind).opened(&session, token);
+            state
+                .shared_attempts
+                .of_mut(kind)
+                .count_grant(&session, token);
             served
         };
         // All are registered before one has the lock.
@@ -355,11 +353,6 @@ impl Waiter {
 }
 
 impl SharedState {
-    /// Returns the attempts for the callers of this kind.
-    pub(crate) fn shared_attempt(&mut self, kind: Kind) -> &mut SharedAttempt {
-        self.shared_attempts.of_mut(kind)
-    }
-
     /// Makes another hold of a node, which its session does not know yet.
     fn add_hold(
         &mut self,
@@ -379,7 +372,7 @@ impl SharedState {
     pub(crate) fn waiting(&self, kind: Kind) -> Option<Waiting> {
         let progress = self.shared_attempts.of(kind).progress.as_ref();
         progress
-            .filter(|_| self.path.waiters(kind).is_under_way())
+            .filter(|_| self.path.waiters.of(kind).is_under_way())
             .map(ProgressReceiver::waiting)
     }
 }
@@ -405,15 +398,11 @@ impl SharedAttempt {
         }
     }
 
-    /// Notes the grant of the open node, before a caller has it.
-    fn opened(&mut self, session: &Session, token: (i64, u64)) {
+    /// Counts a grant of the open node with this token, before a caller has it.
+    fn count_grant(&mut self, session: &Session, token: (i64, u64)) {
         self.token = token;
-        self.count_grant(session);
-    }
-
-    fn count_grant(&mut self, session: &Session) {
         self.grants += 1;
-        self.granted_in = session.number();
+        self.granted_in = session.number;
     }
 }
 
@@ -428,7 +417,7 @@ enum NodeAfter {
 
 impl NodeEntry {
     /// Lets a hold leave the node, with this deletion.
-    fn leave_by(
+    fn after_release(
         &self,
         held: &Held,
         session: Option<&Arc<Session>>,
@@ -439,15 +428,15 @@ impl NodeEntry {
         let healthy = session.filter(|session| {
             deletion.may_pass_on && session.is_healthy() && !held.is_revocation_requested()
         });
-        let (number, now) = (held.number(), clock::now());
-        let mut state = self.path.lock();
+        let (number, now) = (held.number, clock::now());
+        let mut state = self.path.state.lock();
         // Read once, under the mutex. Before the holds are told, this one is still among them.
-        let is_gone = self.is_gone();
-        let healthy = healthy.filter(|_| !is_gone);
+        let is_missing = self.is_missing();
+        let healthy = healthy.filter(|_| !is_missing);
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
-        if is_gone {
+        if is_missing {
             return NodeAfter::Stays;
         }
         match (next, healthy) {
@@ -455,10 +444,10 @@ impl NodeEntry {
                 // This happens under the mutex: the next caller to arrive must find the hold.
                 let (number, location) = (HoldNumber::of_attempt(at.number()), waiter.location);
                 let next = state.add_hold(self.number, held, session, number, location);
-                let attempt = state.shared_attempt(self.kind);
-                attempt.count_grant(session);
-                attempt.token.1 += 1;
-                let grant = Grant::new(next, session, attempt.token, How::Memory);
+                let attempt = state.shared_attempts.of_mut(self.kind);
+                let token = (attempt.token.0, attempt.token.1 + 1);
+                attempt.count_grant(session, token);
+                let grant = Grant::new(next, session, token, How::Memory);
                 NodeAfter::Caller(waiter, grant)
             }
             (PassOn::Stays, _) => NodeAfter::Stays,
@@ -480,16 +469,16 @@ impl PathNode for NodeEntry {
         // then: all that the drop does is to have the session forget it.
         let mut taken_back: Option<Grant> = None;
         loop {
-            let (waiter, grant) = match self.leave_by(&held, session, &deletion) {
+            let (waiter, grant) = match self.after_release(&held, session, &deletion) {
                 NodeAfter::Caller(waiter, grant) => (waiter, grant),
                 NodeAfter::Stays => return None,
                 NodeAfter::Delete => return Some(deletion),
             };
-            let is_registered = grant.held.register(grant.session());
+            let is_registered = grant.held.register(&grant.session);
             drop(taken_back.take());
             if !is_registered {
                 // The session ended before it knew the hold, so it did not notify it.
-                self.lose();
+                self.hold_lost();
             }
             let node = grant.node();
             match waiter.send(grant) {
@@ -508,40 +497,40 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn leave(&self, hold: HoldNumber) {
+    fn hold_ended(&self, hold: HoldNumber) {
         self.path
-            .decide(self.kind, |state| state.path.leave(self.number, hold));
+            .decide(self.kind, |state| state.path.hold_ended(self.number, hold));
         // This includes a caller that never had it.
         self.path.guard_changes.notify();
     }
 
-    fn lose(&self) {
+    fn hold_lost(&self) {
         self.path.decide(self.kind, |state| {
-            if state.path.waiters(self.kind).is_open(self.number) {
+            if state.path.waiters.of(self.kind).is_open(self.number) {
                 // A lost hold no longer blocked others, as far as the errors of waiting callers are
                 // concerned (docs/protocol.md#live-contender).
-                let attempt = state.shared_attempt(self.kind);
+                let attempt = state.shared_attempts.of_mut(self.kind);
                 attempt.grants = attempt.grants.saturating_sub(1);
             }
-            state.path.lose(self.number);
+            state.path.hold_lost(self.number);
         });
         self.path.guard_changes.notify();
     }
 
-    fn mark_gone(&self) {
+    fn mark_missing(&self) {
         // Another thread may be converting a node for one hold at a time at this moment; the node
         // is then that hold's alone.
         if self.kind == Kind::Shared {
-            self.is_gone.store(true, Ordering::Release);
+            self.is_missing.store(true, Ordering::Release);
         }
     }
 
-    fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>) {
+    fn notify_missing(&self, hold: HoldNumber, node: &Arc<str>) {
         let told = {
-            let mut state = self.path.lock();
-            let told = state.path.gone(self.number, hold);
+            let mut state = self.path.state.lock();
+            let told = state.path.node_missing(self.number, hold);
             if !told.is_empty() {
-                self.is_gone.store(true, Ordering::Release);
+                self.is_missing.store(true, Ordering::Release);
             }
             told
         };
@@ -553,8 +542,8 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
+    fn is_missing(&self) -> bool {
+        self.is_missing.load(Ordering::Acquire)
     }
 
     fn reserve(&self, hold: HoldNumber) {
@@ -585,15 +574,20 @@ mod tests {
     }
 
     fn begin_attempt(path: &SharedPath) {
-        path.lock().path.waiters_mut(WRITERS).attempt_begins();
+        path.state
+            .lock()
+            .path
+            .waiters
+            .of_mut(WRITERS)
+            .attempt_begins();
     }
 
     fn wants_attempt(path: &SharedPath) -> bool {
-        path.lock().path.waiters(WRITERS).wants_attempt()
+        path.state.lock().path.waiters.of(WRITERS).wants_attempt()
     }
 
-    fn has_node(path: &SharedPath, kind: Kind) -> bool {
-        path.lock().path.waiters(kind).has_node()
+    fn has_open_node(path: &SharedPath, kind: Kind) -> bool {
+        path.state.lock().path.waiters.of(kind).has_open_node()
     }
 
     /// A path with a waiting caller, for which an attempt is about to begin.
@@ -622,7 +616,7 @@ mod tests {
     }
 
     fn arrive(path: &SharedPath, cleanup: &Cleanup) -> Arrival {
-        let at = Arrival::new(cleanup.number(), false);
+        let at = Arrival::new(cleanup.number(1), false);
         assert!(path.arrive(WRITERS, at, None, waiter().0).is_err());
         at
     }
@@ -633,7 +627,7 @@ mod tests {
         cleanup: &Cleanup,
     ) -> oneshot::Receiver<Result<Grant, TryLockError>> {
         let (waiter, told) = waiter();
-        let at = Arrival::new(cleanup.number(), false);
+        let at = Arrival::new(cleanup.number(1), false);
         assert!(path.arrive(WRITERS, at, None, waiter).is_err());
         told
     }
@@ -664,14 +658,14 @@ mod tests {
                 assert_eq!(
                     path.holders()
                         .iter()
-                        .map(|owner| owner.held.number())
+                        .map(|owner| owner.held.number)
                         .collect::<Vec<_>>(),
-                    [holder.held.number()]
+                    [holder.held.number]
                 );
                 drop(holder);
             }
             assert_eq!(scene.deleted(), 1);
-            assert!(!scene.session.holds.any() && !has_node(&path, WRITERS));
+            assert!(!scene.session.holds.any() && !has_open_node(&path, WRITERS));
             assert!(path.holders().is_empty());
         }
     }
@@ -724,9 +718,9 @@ mod tests {
             }
             // A caller that comes gets another attempt.
             assert_eq!(wants_attempt(&path), another_comes);
-            assert!(!path.lock().path.waiters(WRITERS).is_under_way());
+            assert!(!path.state.lock().path.waiters.of(WRITERS).is_under_way());
             assert_eq!(cleanup.pending().borrow().count(), 1);
-            let ended = path.lock().shared_attempt(WRITERS).end();
+            let ended = path.state.lock().shared_attempts.of_mut(WRITERS).end();
             drop(ended);
             assert_eq!(cleanup.pending().borrow().count(), 0);
         }
@@ -740,8 +734,13 @@ mod tests {
     /// Opens the node of the grant. Returns whether it is open.
     fn open(path: &SharedPath, grant: &Grant) -> bool {
         path.open(grant);
-        let node = NodeNumber::of_first_hold(grant.held.number());
-        path.lock().path.waiters(grant.kind()).is_open(node)
+        let node = NodeNumber::of_first_hold(grant.held.number);
+        path.state
+            .lock()
+            .path
+            .waiters
+            .of(grant.kind())
+            .is_open(node)
     }
 
     /// Another reader of the same node.
@@ -791,7 +790,7 @@ mod tests {
 
         /// Nothing else renews the lease, however long a test takes.
         fn renew(&self) {
-            self.session.lease().renewed(clock::now());
+            self.session.lease.renewed(clock::now());
         }
 
         fn reader(&self, path: &Arc<SharedPath>) -> Grant {
@@ -807,7 +806,7 @@ mod tests {
                 session: &self.session,
                 cleanup: &self.cleanup,
                 directory: LockPath::parse("", "/lock").unwrap(),
-                number: HoldNumber::of_attempt(self.cleanup.number()),
+                number: HoldNumber::of_attempt(self.cleanup.number(1)),
                 state: HoldState::new(node.into(), kind),
                 token: (1, 0),
                 how: How::default(),
@@ -835,13 +834,13 @@ mod tests {
         fn marked_later(&self) -> (Arc<SharedPath>, Arc<NodeEntry>, Arc<Held>) {
             let (path, number) = (
                 path(UNBOUNDED),
-                HoldNumber::of_attempt(self.cleanup.number()),
+                HoldNumber::of_attempt(self.cleanup.number(1)),
             );
             let entry = Arc::new(NodeEntry {
                 path: Arc::clone(&path),
                 number: NodeNumber::of_first_hold(number),
                 kind: READERS,
-                is_gone: AtomicBool::new(false),
+                is_missing: AtomicBool::new(false),
             });
             let held = Held::new(
                 &self.session,
@@ -852,9 +851,13 @@ mod tests {
                 Arc::<NodeEntry>::clone(&entry),
             );
             let holder = LocalOwner::new(&held, Location::caller());
-            let node = path.lock().path.add(number, READERS, holder, clock::now());
+            let node = path
+                .state
+                .lock()
+                .path
+                .add(number, READERS, holder, clock::now());
             held.register(&self.session);
-            assert!(path.lock().path.open(node));
+            assert!(path.state.lock().path.open(node));
             (path, entry, held)
         }
 
@@ -946,7 +949,7 @@ mod tests {
                 || held.node_deleted(held.name()),
                 || second.held.release(None),
             );
-            assert!(!has_node(&writers, WRITERS));
+            assert!(!has_open_node(&writers, WRITERS));
             if let Ok(granted) = third.try_recv() {
                 let third = granted.unwrap();
                 assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
@@ -977,7 +980,7 @@ mod tests {
         let path = writer.directory().child(&writer.node());
         scene.session.nodes.add(path, owner);
         writer.held.handle_event(HoldEvent::LeaseExpired {
-            until: scene.session.lease().kept_until(),
+            until: scene.session.lease.kept_until(),
         });
         writer.held.node_deleted(writer.node());
         assert_eq!(*scene.session.nodes.count().borrow(), 0);
@@ -995,7 +998,10 @@ mod tests {
         writer.held.release(None);
         let next = told.try_recv().unwrap().unwrap();
         writer.held.reserve();
-        assert!(has_node(&writers, WRITERS), "the node is the next one's");
+        assert!(
+            has_open_node(&writers, WRITERS),
+            "the node is the next one's"
+        );
         drop(next);
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
@@ -1071,7 +1077,7 @@ mod tests {
             let held = &reader.held;
             let joined = at_once(|| held.node_deleted(held.name()), || join(&readers));
             assert_eq!(held.check_lost(), Some(LostReason::NodeDeleted));
-            assert!(!has_node(&readers, READERS) && join(&readers).is_none());
+            assert!(!has_open_node(&readers, READERS) && join(&readers).is_none());
             if let Some(joined) = joined {
                 assert_eq!(joined.held.check_lost(), Some(LostReason::NodeDeleted));
             }
@@ -1092,13 +1098,13 @@ mod tests {
         let held = &first.held;
         std::thread::scope(|threads| {
             // The thread tells the others under the mutex.
-            let paused = readers.lock();
+            let paused = readers.state.lock();
             threads.spawn(|| held.node_deleted(held.name()));
             while !held.is_lost_or_released() {
                 std::thread::yield_now();
             }
             assert!(
-                second.held.is_node_gone(),
+                second.held.path_node.is_missing(),
                 "one knows, and another does not"
             );
             drop(paused);
@@ -1207,7 +1213,7 @@ mod tests {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let (readers, entry, held) = scene.marked_later();
-        entry.mark_gone();
+        entry.mark_missing();
         assert!(join(&readers).is_none(), "joined a node that is gone");
         drop(held);
     }
@@ -1221,7 +1227,7 @@ mod tests {
         let (readers, entry, held) = scene.marked_later();
         // Released, with the effects not carried out yet.
         let deletion = held.take_back().unwrap();
-        entry.mark_gone();
+        entry.mark_missing();
         assert_eq!(entry.pass_on(&held, Some(&scene.session), deletion), None);
         let holders = readers.holders();
         assert!(holders.is_empty(), "held: {}", holders[0].holds());
@@ -1237,7 +1243,7 @@ mod tests {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let reason = LostReason::SessionExpired;
-        let until = scene.session.lease().kept_until();
+        let until = scene.session.lease.kept_until();
         let end = |node: &str| EndConversion {
             node: node.into(),
             kind: READERS,
@@ -1287,7 +1293,7 @@ mod tests {
                 }
                 drop(writer);
                 assert!(path.holders().is_empty(), "{events:?}");
-                assert!(!has_node(&path, WRITERS), "{events:?}");
+                assert!(!has_open_node(&path, WRITERS), "{events:?}");
             }
         }
         // The conversion is over after the release.

@@ -1,21 +1,18 @@
 //! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's
-//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock). Also the warning of a
-//! program that waits for itself: the commonest deadlock is a guard that is kept further up in the
-//! same program.
+//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock).
 //!
 //! Faces, recipes and multi-locks use it. It gets no lock, and changes nothing on the servers but
 //! by `break_lock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use thiserror::Error;
 use zookeeper_client as zk;
 
 use crate::engine::data::group::Group;
 use crate::engine::lock::first::{NodeRead, contender, kind_of};
-use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
+use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::{Subject, error_of, unseen, usable_queue};
 use crate::engine::semaphore_limit;
 use crate::error::{Error, Purpose, RequestFailure};
@@ -30,9 +27,6 @@ const READ_AT_ONCE: usize = 32;
 /// How often in a row a node is looked at that is written to between the look and its deletion.
 const MOST_LOOKS: u32 = 5;
 
-/// How long a call waits for a hold of the same client before that is logged.
-const SELF_WAIT: Duration = Duration::from_secs(1);
-
 /// The node was written to between each look and its deletion.
 #[derive(Debug, Error)]
 #[error("the node was written to by another client each time before it could be deleted")]
@@ -40,7 +34,7 @@ struct WrittenAgain;
 
 /// Returns the contenders of a lock in order.
 pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    read_all(&path_lock, path_lock.path(), names(&path_lock).await?).await
+    read_all(&path_lock, &path_lock.path, names(&path_lock).await?).await
 }
 
 /// Returns the names of the contenders of a lock in order.
@@ -48,7 +42,7 @@ async fn names(path_lock: &Arc<PathLock>) -> Result<Vec<(String, ContenderKind)>
     let queue = usable_queue(path_lock).await?;
     let names = queue.iter().flat_map(|queue| queue.contenders());
     Ok(names
-        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)))
+        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.options.naming(), kind)))
         .collect())
 }
 
@@ -57,7 +51,7 @@ pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     most: usize,
 ) -> Result<Vec<Participant>, Error> {
-    let (directory, names) = (path_lock.path(), names(path_lock).await?);
+    let (directory, names) = (&path_lock.path, names(path_lock).await?);
     let mut found = read(
         path_lock,
         directory,
@@ -84,9 +78,9 @@ pub(crate) async fn leader_changed(
     path_lock: &Arc<PathLock>,
     known: Option<&NodePath>,
 ) -> Result<Option<Participant>, Error> {
-    let directory = path_lock.path();
+    let directory = &path_lock.path;
     let group = Group {
-        client: Arc::clone(path_lock.client()),
+        client: Arc::clone(&path_lock.client),
         directory: directory.clone(),
     };
     loop {
@@ -106,7 +100,7 @@ pub(crate) async fn leader_changed(
 
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
 pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
-    if let Some(semaphore) = &path_lock.options().semaphore {
+    if let Some(semaphore) = &path_lock.options.semaphore {
         let leases = semaphore_limit::participants(&path_lock, semaphore).await?;
         let names = leases
             .iter()
@@ -118,8 +112,8 @@ pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, 
     };
     let names = queue
         .holders()
-        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
-    read_all(&path_lock, path_lock.path(), names.collect()).await
+        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.options.naming(), kind)));
+    read_all(&path_lock, &path_lock.path, names.collect()).await
 }
 
 /// Returns the number of contenders of a lock, holders included.
@@ -152,7 +146,7 @@ async fn read<T: Send + Sync>(
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {
-        let read = path_lock.client().repeat(|session, handle| async move {
+        let read = path_lock.client.repeat(|session, handle| async move {
             // Each is sent when the method is called.
             let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
@@ -170,7 +164,7 @@ async fn read<T: Send + Sync>(
                     },
                     Err(error) => return Err(error),
                 };
-                read.push(make((name, *kind), (&data, &stat), session.session_id()));
+                read.push(make((name, *kind), (&data, &stat), session.session_id));
             }
             Ok(Ok(read))
         });
@@ -212,11 +206,11 @@ pub(crate) async fn break_lock(
 ) -> Result<bool, Error> {
     let node = contender.node();
     let leases = path_lock
-        .options()
+        .options
         .semaphore
         .as_ref()
         .map(|semaphore| &semaphore.leases);
-    let directory = [Some(path_lock.path()), leases];
+    let directory = [Some(&path_lock.path), leases];
     let directory = directory
         .into_iter()
         .flatten()
@@ -230,7 +224,7 @@ pub(crate) async fn break_lock(
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
-        let deleted = path_lock.client().repeat(|session, handle| async move {
+        let deleted = path_lock.client.repeat(|session, handle| async move {
             // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
             let stat = handle
@@ -257,7 +251,7 @@ pub(crate) async fn break_lock(
             .map_err(|why| not_broken(path_lock, contender, why))?
         {
             BreakOutcome::Done => {
-                let (path, node) = (path_lock.path().user(), node.as_str());
+                let (path, node) = (path_lock.path.user(), node.as_str());
                 let owner = contender;
                 log::warn!(path, node, %owner, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
@@ -288,50 +282,4 @@ pub(crate) fn not_broken(
     why: impl Into<RequestFailure>,
 ) -> Error {
     path_lock.error(Purpose::Deletion, why).at(contender.node())
-}
-
-/// Checks a call again that waits without a deadline for a hold of the same client: if it still
-/// waits after [`SELF_WAIT`], the log names both lines, once for each lock of a client. The call
-/// keeps the returned value for as long as it waits.
-pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
-    // Other callers of a client may hold permits of a semaphore at the same time. A call with a
-    // deadline reports it in its error.
-    if !matches!(ask.budget, Budget::Forever) || path_lock.options().semaphore.is_some() {
-        return None;
-    }
-    // First, since each of many waiting calls would look for the holder in vain.
-    if path_lock.is_self_wait_known() {
-        return None;
-    }
-    let holder = path_lock.holder_for(ask.kind)?;
-    if !path_lock.begin_self_wait() {
-        return None;
-    }
-    let waiting = Arc::new(());
-    let client = path_lock.client();
-    let (still_waits, path_lock) = (Arc::downgrade(&waiting), Arc::downgrade(path_lock));
-    let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number());
-    let watch = async move {
-        tokio::time::sleep(SELF_WAIT).await;
-        let Some(path_lock) = path_lock.upgrade() else {
-            return;
-        };
-        let holder = path_lock
-            .holder_for(kind)
-            .filter(|holder| holder.held.number() == number);
-        match holder.filter(|_| still_waits.strong_count() > 0) {
-            Some(holder) => {
-                let (path, held_at) = (path_lock.path().user(), holder.location);
-                log::warn!(
-                    path,
-                    %held_at,
-                    %asked_at,
-                    "a call waits for a lock that this client itself holds"
-                );
-            }
-            None => path_lock.end_self_wait(),
-        }
-    };
-    client.tasks.start(watch).detach();
-    Some(waiting)
 }

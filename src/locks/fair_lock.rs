@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use crate::builder::RecipeBuilder;
 use crate::builder::sealed::{Buildable, HasData, HasDialect};
 use crate::client::Client;
+use crate::engine::acquisition::{Call, Hold};
 use crate::engine::attempts::queued::Queued;
-use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe::Call;
 use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
@@ -423,7 +422,7 @@ impl QueuedLock {
     /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 
     /// Checks whether the lock was granted, and queues again if it was lost before the caller asked
@@ -443,7 +442,7 @@ impl QueuedLock {
     /// Takes the outcome for the caller. If the client was drained before the caller took the
     /// grant, the lock is released.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
-        let drained = || self.path_lock.client().refuses(self.path_lock.path());
+        let drained = || self.path_lock.client.refuses(&self.path_lock.path);
         let came = self.came.take()?;
         Some(came.and_then(|guard| drained().map_or(Ok(guard), Err)))
     }
@@ -483,7 +482,7 @@ mod tests {
             .unwrap();
         let lock = InterProcessFairLock::new(&client, "/lock").unwrap();
         let mut place = lock.enqueue().await.unwrap();
-        let tasks = || lock.path_lock.client().tasks.count();
+        let tasks = || lock.path_lock.client.tasks.count();
         let before = tasks();
         for _ in 0..1_000 {
             let mut acquire = std::pin::pin!(place.acquire(HOUR));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::block_on;
-use crate::engine::grant::hold::Hold;
+use crate::engine::acquisition::Hold;
 use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::locks::guard_set::{self, Shares};
 use crate::locks::guards::Guard;
@@ -787,7 +787,7 @@ impl<M: Mode> LockGuard<M> {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> M::Token {
-        let (zxid, counter) = self.hold.token();
+        let (zxid, counter) = self.hold.token;
         <M::Token as sealed::IsToken>::new(zxid, counter, self.mode.into())
     }
 

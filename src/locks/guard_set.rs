@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::grant::hold::{Hold, LockRef, first};
+use crate::engine::acquisition::{Hold, LockRef, first};
 use crate::engine::held::Held;
 use crate::engine::while_held::revoke;
 use crate::error::{Lost, ReleaseError, TransactionError};
@@ -46,9 +46,9 @@ impl<'a> Shares<'a> {
         };
         // Each hold may be lost separately. An interruption concerns the session, which all share
         // while none is lost.
-        let (mut told, mut lost) = (first.session().lease().watch(), pin!(self.lost()));
+        let (mut told, mut lost) = (first.session.lease.watch(), pin!(self.lost()));
         loop {
-            first.session().lease().check_valid();
+            first.session.lease.check_valid();
             let state = self.state();
             if state != known || matches!(state, LockState::Lost(_)) {
                 return state;
@@ -138,9 +138,9 @@ impl<'a> Shares<'a> {
 
 /// Waits until revocation of this lock is requested. Borrows nothing.
 pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'static + use<> {
-    let (session, held) = (Arc::downgrade(hold.session()), Arc::downgrade(&hold.held));
+    let (session, held) = (Arc::downgrade(&hold.session), Arc::downgrade(&hold.held));
     let directory = hold.directory().clone();
-    let tasks = hold.path_lock.client().tasks.clone();
+    let tasks = hold.path_lock.client.tasks.clone();
     async move {
         let (reply, requested) = oneshot::channel();
         // The watch runs on the session's thread, because this future may be polled without a

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::blocking::block_on;
+use crate::engine::acquisition::{Call, Hold, first_lost, watch_self_wait};
 use crate::engine::attempts::shared_attempt;
-use crate::engine::grant::hold::{Hold, first_lost};
-use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look;
 use crate::engine::who;
@@ -272,7 +271,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
 
     /// Returns the path of the lock, as given.
     fn path(&self) -> &str {
-        self.any(Inside(())).path_lock.path().user()
+        self.any(Inside(())).path_lock.path.user()
     }
 }
 
@@ -759,7 +758,7 @@ impl<K: LockKind> Lock<K> {
     }
 
     fn client(&self) -> &Core {
-        self.path_lock.client()
+        &self.path_lock.client
     }
 
     fn kind(&self) -> Kind {
@@ -844,7 +843,7 @@ impl<K: LockKind> Lock<K> {
     /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 
     /// Returns all contenders, of all processes and in order: the holders and the waiters.
@@ -1059,8 +1058,8 @@ const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
-    check_lease(&ask, path_lock.path().user())?;
-    let _waiting = who::watch_self_wait(&path_lock, &ask);
+    check_lease(&ask, path_lock.path.user())?;
+    let _waiting = watch_self_wait(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| shared_attempt::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, std::slice::from_ref).await;
@@ -1162,7 +1161,7 @@ pub(crate) async fn look<
     path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
-    let looked = path_lock.client().tasks.start(look(Arc::clone(path_lock)));
+    let looked = path_lock.client.tasks.start(look(Arc::clone(path_lock)));
     looked
         .await
         .unwrap_or_else(|why| Err(path_lock.error(Purpose::Look, why)))
@@ -1175,7 +1174,7 @@ pub(crate) async fn break_lock(
 ) -> Result<bool, Error> {
     let (work, broken) = (Arc::clone(path_lock), contender.clone());
     let broken = path_lock
-        .client()
+        .client
         .tasks
         .start(async move { who::break_lock(&work, &broken).await });
     broken

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
 use crate::client::Client;
-use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe::Call;
+use crate::engine::acquisition::{Call, Hold};
 use crate::engine::lock::path_lock::{Ask, Member};
 use crate::engine::multi_attempt::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};
@@ -237,20 +236,20 @@ impl InterProcessMultiLock {
                 max: MAX_MEMBERS,
             });
         }
-        let path = |member: &Member| member.path_lock.path().user().to_owned();
+        let path = |member: &Member| member.path_lock.path.user().to_owned();
         let first = given
             .first()
-            .map(|first| Arc::clone(first.path_lock.client()));
+            .map(|first| Arc::clone(&first.path_lock.client));
         let of_other = |other: &&Member| {
             first
                 .as_ref()
-                .is_some_and(|client| !Arc::ptr_eq(other.path_lock.client(), client))
+                .is_some_and(|client| !Arc::ptr_eq(&other.path_lock.client, client))
         };
         if let Some(other) = given.iter().find(of_other) {
             return Err(BuildError::OtherClient { path: path(other) });
         }
         let mut in_order: Vec<(usize, Member)> = given.into_iter().enumerate().collect();
-        let server = |member: &Member| member.path_lock.path().server().to_owned();
+        let server = |member: &Member| member.path_lock.path.server().to_owned();
         in_order.sort_by_key(|(_, member)| server(member));
         let twice = in_order.windows(2).find_map(|pair| match pair {
             [(_, one), (_, other)] if server(one) == server(other) => Some(path(other)),
@@ -606,7 +605,7 @@ impl InterProcessMultiLock {
     // Each member is requested as its own kind.
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
         let first = self.members.first();
-        lock::check_lease(&ask, first.path().user())?;
+        lock::check_lease(&ask, first.path.user())?;
         let _waiting = multi_attempt::watch_self_wait(&self.members, &ask);
         let call = Call::begin_multi(first, &mut ask);
         let attempt = |ask| multi_attempt::acquire(self.members.clone(), ask);
@@ -666,7 +665,7 @@ impl InterProcessMultiLock {
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         self.given()
-            .map(|member| member.path_lock.path().user())
+            .map(|member| member.path_lock.path.user())
             .collect()
     }
 }
@@ -960,7 +959,7 @@ impl MultiLockGuard {
     #[must_use]
     pub fn fencing_tokens(&self) -> Vec<Token> {
         let token = |hold: &Arc<Hold>| -> Token {
-            let (zxid, counter) = hold.token();
+            let (zxid, counter) = hold.token;
             match hold.kind() {
                 Kind::Shared => ReadToken::from_parts(zxid, counter).into(),
                 Kind::Exclusive => FencingToken::from_parts(zxid, counter).into(),

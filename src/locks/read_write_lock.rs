@@ -384,7 +384,7 @@ impl InterProcessReadWriteLock {
     /// Returns the path of the lock, as given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 }
 

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use crate::blocking::block_on;
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
+use crate::engine::acquisition::{Call, Hold};
 use crate::engine::attempts::run;
-use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::engine::semaphore_limit;
@@ -489,7 +488,7 @@ impl InterProcessSemaphore {
     }
 
     fn client(&self) -> &Core {
-        self.path_lock.client()
+        &self.path_lock.client
     }
 
     async fn granted(self, ask: Ask) -> Result<SemaphorePermit, AcquireError> {
@@ -929,8 +928,8 @@ impl InterProcessSemaphore {
     {
         let path_lock = &self.path_lock;
         // The path lock of a semaphore always has these options, so the error is not expected.
-        let Some(semaphore) = path_lock.options().semaphore.clone() else {
-            return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
+        let Some(semaphore) = path_lock.options.semaphore.clone() else {
+            return Err(path_lock.error(Purpose::Look, path_lock.client.why_ended()));
         };
         look(path_lock, |path_lock| question(path_lock, semaphore)).await
     }
@@ -938,7 +937,7 @@ impl InterProcessSemaphore {
     /// Returns the path of the semaphore, as given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 }
 
@@ -1178,7 +1177,7 @@ impl SemaphorePermit {
     pub fn fencing_token(&self) -> FencingToken {
         // With the lowest token, a resource may refuse a valid permit, but never accepts an old
         // permit with a newer token (docs/protocol.md#permit-tokens).
-        let tokens = self.shares().0.iter().map(|hold| hold.token());
+        let tokens = self.shares().0.iter().map(|hold| hold.token);
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::engine::grant::hold::{Hold, LockRef};
+use crate::engine::acquisition::{Hold, LockRef};
 use crate::engine::while_held::read;
 use crate::engine::while_held::transact::{self, Operation};
 use crate::error::{Lost, TransactionError};
@@ -230,7 +230,7 @@ impl<'a> Transaction<'a> {
         let namespace = self
             .holds
             .first()
-            .map_or("", |hold| &hold.path_lock.client().namespace);
+            .map_or("", |hold| &hold.path_lock.client.namespace);
         match LockPath::parse(namespace, path) {
             Ok(path) => self.operations.push(operation(path)),
             Err(error) => self.refused = self.refused.or(Some(error.into())),
@@ -285,7 +285,7 @@ impl<'a> Transaction<'a> {
             .holds
             .iter()
             .take(1)
-            .flat_map(|hold| hold.path_lock.options().acl.iter());
+            .flat_map(|hold| hold.path_lock.options.acl.iter());
         let acl = acl.map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
         let checks: usize = self.holds.iter().map(transact::check_bytes).sum();
         let bytes: usize = self
@@ -317,7 +317,7 @@ pub(crate) async fn get_data(
 ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
     let namespace = holds
         .first()
-        .map_or("", |hold| &hold.path_lock.client().namespace);
+        .map_or("", |hold| &hold.path_lock.client.namespace);
     let stored: Result<_, TransactionError> =
         read::get_data(holds, LockPath::parse(namespace, path)?).await;
     Ok(stored?.map(|read| (read.data, read.version)))

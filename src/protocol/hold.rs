@@ -8,10 +8,13 @@
 //!          |      <------------  |
 //!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
 //!          |                     |--- LeaseOver ------------> Lost, its node deleted at once
+//!          |                     |--- OtherLost ------------> Lost, its node kept until `until`, or deleted at once
 //!          |                     |--- Ended ----------------> Lost, its node goes with the session, or by a release
 //!          |                     '--- NodeDeleted ----------> Lost, its node gone
 //!          |
-//!          '--- LeaseExpired, LeaseOver, Ended, Release, ConversionLost > Lost, its nodes left to the conversion
+//!          |--- LeaseExpired, LeaseOver, OtherLost, Ended, Release, ConversionLost
+//!          |                                        '-------> Lost, its nodes left to the conversion
+//!          '--- ConversionOver, also from Held -------------> Lost, its nodes deleted or with cleanup
 //! ```
 //! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about
 //! the lease that the caller has set for this hold (docs/protocol.md#lease-over).

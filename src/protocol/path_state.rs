@@ -26,12 +26,13 @@
 //! A hold leaves its node once, by the first of these:
 //! - [`released`](PathState::released): the hold needs its node deleted. The answer says whether
 //!   another caller has the node instead, and whether other holds stay.
-//! - [`gone`](PathState::gone): the servers say that the node does not exist. All holds leave it.
-//! - [`leave`](PathState::leave): the hold has ended in another way.
+//! - [`node_missing`](PathState::node_missing): the servers say that the node does not exist. All
+//!   holds leave it.
+//! - [`hold_ended`](PathState::hold_ended): the hold has ended in another way.
 //!
 //! A node whose last hold has left stays open until the deletion is on its way
-//! ([`leave`](PathState::leave), [`lose`](PathState::lose)): until then no attempt begins, because
-//! its create would be sent ahead of the deletion, and wait for the node.
+//! ([`hold_ended`](PathState::hold_ended), [`hold_lost`](PathState::hold_lost)): until then no
+//! attempt begins, because its create would be sent ahead of the deletion, and wait for the node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -132,7 +133,8 @@ impl<H> ClientNode<H> {
 /// deadline, `H` a hold.
 pub(crate) struct PathState<W, D, H> {
     hand_off: HandOff,
-    waiters: ByKind<Waiters<W, D>>,
+    /// The waiting callers of each kind.
+    pub(crate) waiters: ByKind<Waiters<W, D>>,
     /// The nodes by which the lock is held, and one whose deletion is about to be sent.
     nodes: BTreeMap<NodeNumber, ClientNode<H>>,
 }
@@ -146,22 +148,13 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         }
     }
 
-    /// Returns the waiting callers of this kind.
-    pub(crate) fn waiters(&self, kind: Kind) -> &Waiters<W, D> {
-        self.waiters.of(kind)
-    }
-
-    pub(crate) fn waiters_mut(&mut self, kind: Kind) -> &mut Waiters<W, D> {
-        self.waiters.of_mut(kind)
-    }
-
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
         // A stream of readers would otherwise keep the node, and the writer would have no turn.
         if kind == Kind::Exclusive {
-            self.waiters_mut(Kind::Shared).close();
+            self.waiters.of_mut(Kind::Shared).close();
         }
-        self.waiters_mut(kind).wait(at, waiter, deadline);
+        self.waiters.of_mut(kind).wait(at, waiter, deadline);
     }
 
     /// Handles the arrival of a reader. `healthy` is whether it may be granted the open node now.
@@ -172,7 +165,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let bounds = self.hand_off;
         // A node whose last reader has left stays open until its deletion is on its way, and has no
         // hold that another could be made of.
-        let open = self.waiters(Kind::Shared).open_node()?;
+        let open = self.waiters.of(Kind::Shared).open_node()?;
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
         if healthy && node.another(bounds, now) {
@@ -180,7 +173,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         }
         // The node stays closed, even if the doubt ends: the readers that wait by then have a place
         // in the queue, and later ones must not overtake them.
-        self.waiters_mut(Kind::Shared).close();
+        self.waiters.of_mut(Kind::Shared).close();
         None
     }
 
@@ -219,18 +212,18 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// about to have one. Returns whether it is open.
     pub(crate) fn open(&mut self, node: NodeNumber) -> bool {
         let kind = self.nodes.get(&node).map(|node| node.kind);
-        let Some(kind) = kind.filter(|kind| self.waiters(*kind).may_open()) else {
+        let Some(kind) = kind.filter(|kind| self.waiters.of(*kind).may_open()) else {
             return false;
         };
         self.open_unless_waited_for(kind, node);
-        self.waiters(kind).is_open(node)
+        self.waiters.of(kind).is_open(node)
     }
 
     /// Opens a node. A writer that waits has found no open node of readers that it could close, so
     /// such a node stays closed.
     fn open_unless_waited_for(&mut self, kind: Kind, node: NodeNumber) {
-        if kind == Kind::Exclusive || !self.waiters(Kind::Exclusive).is_waited_for() {
-            self.waiters_mut(kind).open(node);
+        if kind == Kind::Exclusive || !self.waiters.of(Kind::Exclusive).is_waited_for() {
+            self.waiters.of_mut(kind).open(node);
         }
     }
 
@@ -239,14 +232,14 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// waits, by this hold, or all that wait, the others by further holds. None if none waits.
     pub(crate) fn granted(&mut self, kind: Kind, number: HoldNumber, hold: H) -> Vec<W> {
         let node = NodeNumber::of_first_hold(number);
-        self.waiters_mut(kind).attempt_ends();
+        self.waiters.of_mut(kind).attempt_ends();
         // A hold that has ended has left no node: another attempt starts for those that wait.
         let Some(state) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
         state.holds.insert(number, hold);
         self.open_unless_waited_for(kind, node);
-        let waiters = self.waiters_mut(kind);
+        let waiters = self.waiters.of_mut(kind);
         match kind {
             Kind::Exclusive => waiters
                 .take_first()
@@ -260,7 +253,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
     /// is whether another caller may have the lock now, as far as the session and the hold are
     /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is followed
-    /// by [`leave`](Self::leave) or [`lose`](Self::lose), once the deletion is on its way.
+    /// by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the deletion is
+    /// on its way.
     pub(crate) fn released(
         &mut self,
         node: NodeNumber,
@@ -312,7 +306,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that a hold has ended, and that the deletion of its node, if the node needs one, is
     /// on its way.
-    pub(crate) fn leave(&mut self, node: NodeNumber, hold: HoldNumber) {
+    pub(crate) fn hold_ended(&mut self, node: NodeNumber, hold: HoldNumber) {
         if let Some(state) = self.nodes.get_mut(&node) {
             state.holds.remove(&hold);
         }
@@ -321,7 +315,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that a hold of this node is lost: no caller has the node next. Until the node may be
     /// deleted, the hold stays.
-    pub(crate) fn lose(&mut self, node: NodeNumber) {
+    pub(crate) fn hold_lost(&mut self, node: NodeNumber) {
         self.close_node(node);
         self.forget_if_left(node);
     }
@@ -338,8 +332,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     fn close_node(&mut self, node: NodeNumber) {
-        self.waiters_mut(Kind::Exclusive).close_node(node);
-        self.waiters_mut(Kind::Shared).close_node(node);
+        self.waiters.of_mut(Kind::Exclusive).close_node(node);
+        self.waiters.of_mut(Kind::Shared).close_node(node);
     }
 
     /// Closes the node of a hold that is about to be converted. A hold that has left already closes
@@ -354,7 +348,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that the servers have said that the node does not exist. Returns all its holds, which
     /// the caller must notify; none if this was known. From here on none joins.
-    pub(crate) fn gone(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
+    pub(crate) fn node_missing(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
         // Once a conversion has reserved the node, only the hold that reserved it counts: what an
         // earlier hold learns late is about the node from before the conversion.
         let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
@@ -367,7 +361,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Returns a hold of the open node.
     pub(crate) fn open_hold(&self, kind: Kind) -> Option<&H> {
-        let open = self.waiters(kind).open_node()?;
+        let open = self.waiters.of(kind).open_node()?;
         self.nodes.get(&open)?.holds.values().next()
     }
 
@@ -412,12 +406,12 @@ mod tests {
     fn reports_waiters_and_node() {
         let kind = Kind::Exclusive;
         let mut path = State::<u64>::new(HandOff::NONE);
-        let waiters = path.waiters(kind);
+        let waiters = path.waiters.of(kind);
         assert_eq!((waiters.ahead_of_last(), waiters.next_late()), (0, None));
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
             wait(&mut path, kind, number, Some(deadline));
         }
-        let waiters = path.waiters_mut(kind);
+        let waiters = path.waiters.of_mut(kind);
         assert_eq!(
             (waiters.ahead_of_last(), waiters.next_late()),
             (2, Some((20, &2)))
@@ -434,12 +428,12 @@ mod tests {
         waiters.attempt_begins();
         path.add(hold(7), kind, 0, START);
         assert_eq!(path.granted(kind, hold(7), 7), [1]);
-        let waiters = path.waiters(kind);
+        let waiters = path.waiters.of(kind);
         assert!(!waiters.is_under_way() && waiters.is_open(node(7)) && !waiters.is_open(node(8)));
         assert_eq!((path.open_hold(kind), holders(&path)), (Some(&7), vec![7]));
         // The holder, and the other that waits.
-        assert_eq!(path.waiters(kind).ahead_of_last(), 2);
-        let waiters = path.waiters_mut(kind);
+        assert_eq!(path.waiters.of(kind).ahead_of_last(), 2);
+        let waiters = path.waiters.of_mut(kind);
         assert_eq!(
             (waiters.take_all(), waiters.next_late()),
             (vec![2, 3], None)
@@ -453,16 +447,16 @@ mod tests {
         for number in [1, 2] {
             wait(&mut path, kind, number, None);
         }
-        path.waiters_mut(kind).attempt_begins();
+        path.waiters.of_mut(kind).attempt_begins();
         path.add(hold(7), kind, 7, START);
         assert_eq!(path.granted(kind, hold(7), 7), [1, 2]);
         path.enter(node(7), hold(8), 8);
-        let waiters = path.waiters(kind);
-        assert!(!waiters.is_under_way() && waiters.has_node() && !waiters.is_waited_for());
+        let waiters = path.waiters.of(kind);
+        assert!(!waiters.is_under_way() && waiters.has_open_node() && !waiters.is_waited_for());
         assert_eq!(holders(&path), [7, 8]);
         // The bounds admit no further reader.
         assert_eq!(path.join(START, true), None);
-        assert!(!path.waiters(kind).has_node());
+        assert!(!path.waiters.of(kind).has_open_node());
         assert_eq!(path.released(node(7), hold(7), START, true), PassOn::Stays);
         assert_eq!(path.released(node(7), hold(8), START, true), PassOn::Delete);
     }
@@ -473,11 +467,11 @@ mod tests {
         for kind in [Kind::Exclusive, Kind::Shared] {
             let mut path = State::<()>::new(TWO);
             wait(&mut path, kind, 1, None);
-            path.waiters_mut(kind).attempt_begins();
+            path.waiters.of_mut(kind).attempt_begins();
             let lost = path.add(hold(7), kind, 7, START);
-            path.leave(lost, hold(7));
+            path.hold_ended(lost, hold(7));
             assert!(path.granted(kind, hold(7), 7).is_empty());
-            assert!(path.waiters(kind).wants_attempt() && holders(&path).is_empty());
+            assert!(path.waiters.of(kind).wants_attempt() && holders(&path).is_empty());
         }
     }
 
@@ -490,16 +484,16 @@ mod tests {
         assert!(open(&mut path, readers, 1));
         wait(&mut path, writers, 2, None);
         assert_eq!(path.join(START, true), None);
-        assert!(!path.waiters(readers).has_node());
+        assert!(!path.waiters.of(readers).has_open_node());
         // A node that is granted while the writer waits is closed from the beginning.
         assert!(!open(&mut path, readers, 3));
         wait(&mut path, readers, 4, None);
-        path.waiters_mut(readers).attempt_begins();
+        path.waiters.of_mut(readers).attempt_begins();
         path.add(hold(5), readers, 5, START);
         assert_eq!(path.granted(readers, hold(5), 4), [4]);
-        assert!(!path.waiters(readers).has_node());
+        assert!(!path.waiters.of(readers).has_open_node());
         assert_eq!(path.released(node(5), hold(5), START, true), PassOn::Delete);
-        path.leave(node(5), hold(5));
+        path.hold_ended(node(5), hold(5));
         assert_eq!(holders(&path), [1, 3]);
     }
 
@@ -514,8 +508,8 @@ mod tests {
             (vec![1], None)
         );
         assert_eq!(path.released(own, hold(1), START, true), PassOn::Delete);
-        path.leave(own, hold(1));
-        assert!(holders(&path).is_empty() && path.waiters(Kind::Exclusive).wants_attempt());
+        path.hold_ended(own, hold(1));
+        assert!(holders(&path).is_empty() && path.waiters.of(Kind::Exclusive).wants_attempt());
     }
 
     /// By then the next holder has the node.
@@ -529,12 +523,12 @@ mod tests {
         assert_eq!(passed, PassOn::To(Arrival::new(attempt(2), false), 2));
         path.enter(node(1), hold(2), 2);
         path.reserve(node(1), hold(1));
-        assert!(path.waiters(kind).has_node() && holders(&path) == [2]);
+        assert!(path.waiters.of(kind).has_open_node() && holders(&path) == [2]);
         path.reserve(node(1), hold(2));
-        assert!(!path.waiters(kind).has_node() && holders(&path) == [2]);
+        assert!(!path.waiters.of(kind).has_open_node() && holders(&path) == [2]);
         wait(&mut path, kind, 3, None);
         assert_eq!(path.released(node(1), hold(2), START, true), PassOn::Delete);
-        path.leave(node(1), hold(2));
+        path.hold_ended(node(1), hold(2));
         assert!(holders(&path).is_empty());
     }
 
@@ -562,7 +556,7 @@ mod tests {
                 );
             }
             assert_eq!(path.join(joins_at, true), None);
-            assert!(!path.waiters(kind).has_node());
+            assert!(!path.waiters.of(kind).has_open_node());
             assert_eq!(path.join(START, true), None);
             assert_eq!(path.released(node(1), hold(1), START, true), PassOn::Delete);
         }
@@ -583,22 +577,22 @@ mod tests {
         let kind = Kind::Exclusive;
         let mut path = State::<()>::new(TWO);
         assert!(open(&mut path, kind, 1));
-        assert!(!open(&mut path, kind, 2) && path.waiters(kind).is_open(node(1)));
+        assert!(!open(&mut path, kind, 2) && path.waiters.of(kind).is_open(node(1)));
         wait(&mut path, kind, 3, None);
-        assert!(!path.waiters(kind).wants_attempt());
+        assert!(!path.waiters.of(kind).wants_attempt());
         assert_eq!(
             path.released(node(1), hold(1), START, true),
             PassOn::To(Arrival::new(attempt(3), false), 3)
         );
-        path.leave(node(1), hold(3));
+        path.hold_ended(node(1), hold(3));
         wait(&mut path, kind, 4, None);
         assert!(!open(&mut path, kind, 5), "another is about to have one");
-        path.waiters_mut(kind).attempt_begins();
+        path.waiters.of_mut(kind).attempt_begins();
         assert!(!open(&mut path, kind, 6));
         // A hold that has ended already.
         let mut path = State::<()>::new(TWO);
         let ended = path.add(hold(7), kind, 7, START);
-        path.leave(ended, hold(7));
+        path.hold_ended(ended, hold(7));
         assert!(!path.open(ended));
     }
 }

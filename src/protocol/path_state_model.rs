@@ -114,7 +114,7 @@ impl Model {
     }
 
     fn waiters(&mut self) -> &mut Waiters<u64, ()> {
-        self.path.waiters_mut(WRITERS)
+        self.path.waiters.of_mut(WRITERS)
     }
 
     fn tries(&mut self) {
@@ -143,7 +143,7 @@ impl Model {
                 self.path.released(node, hold_number(hold), self.now, true),
                 PassOn::Delete
             );
-            self.path.leave(node, hold_number(hold));
+            self.path.hold_ended(node, hold_number(hold));
         }
     }
 
@@ -195,7 +195,7 @@ impl Model {
                     !self.waiters().wants_attempt(),
                     "the node is not on its way out yet"
                 );
-                self.path.leave(self.node, hold_number(holder));
+                self.path.hold_ended(self.node, hold_number(holder));
             }
             PassOn::Stays => panic!("a second holder"),
         }
@@ -209,7 +209,7 @@ impl Model {
                 self.path.released(node, hold_number(hold), self.now, true),
                 PassOn::Delete
             );
-            self.path.leave(node, hold_number(hold));
+            self.path.hold_ended(node, hold_number(hold));
         }
     }
 
@@ -279,7 +279,7 @@ impl Model {
             Event::Loses => {
                 if let Some(hold) = self.holder.take() {
                     self.late_release();
-                    self.path.lose(self.node);
+                    self.path.hold_lost(self.node);
                     self.lost = Some((self.node, hold));
                 }
             }
@@ -292,12 +292,12 @@ impl Model {
                             .released(self.node, hold_number(hold), self.now, true),
                         PassOn::Delete
                     );
-                    self.path.leave(self.node, hold_number(hold));
+                    self.path.hold_ended(self.node, hold_number(hold));
                 }
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
-        assert_eq!(self.waiters().has_node(), self.holder.is_some());
+        assert_eq!(self.waiters().has_open_node(), self.holder.is_some());
         let known: BTreeSet<_> = self.path.holders().copied().collect();
         let lost = self.lost.iter().map(|(_, hold)| *hold);
         let expected: BTreeSet<_> = lost.chain(self.holder).chain(self.apart.clone()).collect();
@@ -471,7 +471,7 @@ impl SharedModel {
             PassOn::Delete => {
                 assert!(self.inside.is_empty(), "deleted under a reader");
                 self.deletions += u32::from(was_last);
-                self.path.leave(self.node, hold_number(hold));
+                self.path.hold_ended(self.node, hold_number(hold));
             }
             PassOn::Stays => assert!(!was_last, "never deleted"),
             PassOn::To(..) => panic!("none waits"),
@@ -508,7 +508,7 @@ impl SharedModel {
                 }
             }
             Shared::Closes => {
-                self.path.waiters_mut(Kind::Shared).close();
+                self.path.waiters.of_mut(Kind::Shared).close();
                 self.is_open = false;
             }
             Shared::Waits => self.now = self.now.plus(self.bounds.time),
@@ -518,24 +518,27 @@ impl SharedModel {
                     .get(index)
                     .is_some_and(|hold| self.inside.contains(hold))
                 {
-                    self.path.lose(self.node);
+                    self.path.hold_lost(self.node);
                     self.is_open = false;
                 }
             }
             Shared::Gone => {
                 let told: BTreeSet<_> = self
                     .path
-                    .gone(self.node, hold_number(FIRST))
+                    .node_missing(self.node, hold_number(FIRST))
                     .into_iter()
                     .collect();
                 assert_eq!(told, self.inside, "one is not told");
                 self.inside.clear();
                 self.is_open = false;
-                self.path.lose(self.node);
+                self.path.hold_lost(self.node);
             }
         }
         assert!(self.deletions <= 1);
-        assert_eq!(self.path.waiters(Kind::Shared).has_node(), self.is_open);
+        assert_eq!(
+            self.path.waiters.of(Kind::Shared).has_open_node(),
+            self.is_open
+        );
         assert_eq!(self.path.holders().count(), self.inside.len());
     }
 }

@@ -150,7 +150,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     /// Returns how many callers are before the last waiting one: the other waiting ones, and the
     /// holder.
     pub(crate) fn ahead_of_last(&self) -> usize {
-        self.waiting.len().saturating_sub(1) + usize::from(self.has_node())
+        self.waiting.len().saturating_sub(1) + usize::from(self.has_open_node())
     }
 
     /// Handles the failure of the attempt. Returns those for which it was made: they waited when it
@@ -235,7 +235,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     }
 
     /// Returns whether there is a node that callers may have next.
-    pub(crate) fn has_node(&self) -> bool {
+    pub(crate) fn has_open_node(&self) -> bool {
         self.open.is_some()
     }
 

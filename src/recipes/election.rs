@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::engine::acquisition::{Hold, LockRef};
 use crate::engine::attempts::shared_attempt;
-use crate::engine::grant::hold::{Hold, LockRef};
 use crate::engine::granted::GrantedLock;
 use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
@@ -164,7 +164,7 @@ impl LeaderWatch {
 
 impl fmt::Debug for LeaderWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaderWatch({})", Quoted(self.path_lock.path().user()))
+        write!(f, "LeaderWatch({})", Quoted(self.path_lock.path.user()))
     }
 }
 
@@ -183,17 +183,17 @@ pub(crate) async fn until_leading(
             // lock (docs/protocol.md#drain).
             Ok(hold) => {
                 return path_lock
-                    .client()
-                    .refuses(path_lock.path())
+                    .client
+                    .refuses(&path_lock.path)
                     .map_or(Ok(hold), Err);
             }
             Err(error) if !error.is_retryable() => return Err(error),
             Err(error) => error,
         };
-        log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
+        log::warn!(path = path_lock.path.user(), %error, "a participant joins its election again");
         let pause = clean_up_pause(failures);
         failures = failures.saturating_add(1);
-        let client = path_lock.client();
+        let client = &path_lock.client;
         // An error means that the client has ended; the next attempt reports this.
         let _ = client
             .tasks
@@ -221,7 +221,7 @@ impl Term {
         Arc::new(Self {
             held: Arc::clone(&hold.held),
             path_lock: Arc::downgrade(&hold.path_lock),
-            token: hold.token(),
+            token: hold.token,
             working: watch::Sender::new(0),
         })
     }
@@ -389,9 +389,9 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
         path_lock: Arc::clone(path_lock),
         reports: Arc::clone(&reports),
     };
-    let client = path_lock.client();
+    let client = &path_lock.client;
     // Otherwise it has left at once, by the drop.
-    if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
+    if !client.is_closed() && client.refuses(&path_lock.path).is_none() {
         client
             .tasks
             .start(take_part(left, stopped, location))
@@ -485,11 +485,11 @@ async fn take_part(
     let LeftOnDrop { path_lock, reports } = &left;
     // The reason is `None` if the candidate decides to leave, and otherwise why no lock can be
     // acquired any more.
-    let why = || path_lock.client().refuses(path_lock.path());
+    let why = || path_lock.client.refuses(&path_lock.path);
     loop {
         let leading = tokio::select! {
             biased;
-            () = stopped(&mut stop, path_lock.client()) => {
+            () = stopped(&mut stop, &path_lock.client) => {
                 return reports.set(Status::Left { why: why(), released: None });
             }
             leading = Box::pin(until_leading(path_lock, location)) => leading,
@@ -497,7 +497,7 @@ async fn take_part(
         let hold = match leading {
             Ok(hold) => Arc::new(hold),
             Err(error) => {
-                let path = path_lock.path().user();
+                let path = path_lock.path.user();
                 // The user requested the end of the client, so this is no error.
                 if error.kind() == Some(ErrorKind::Closed) {
                     log::debug!(
@@ -520,7 +520,7 @@ async fn take_part(
         reports.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
             biased;
-            () = stopped(&mut stop, path_lock.client()) => false,
+            () = stopped(&mut stop, &path_lock.client) => false,
             () = until_lost(&hold, reports) => true,
         };
         drop(given_up);
@@ -531,7 +531,7 @@ async fn take_part(
         }));
         // The node of the hold is before that of any next term, so the next leader waits until the
         // work of this term has ended (docs/protocol.md#leaders-work).
-        term.until_idle(hold.session().timeout()).await;
+        term.until_idle(hold.session.timeout()).await;
         // The work has ended, so the hold has no other owner.
         if let (Some(why), Some(hold)) = (left, Arc::into_inner(hold)) {
             return reports.set(Status::Left {

@@ -345,7 +345,7 @@ impl LeaderLatch {
     /// Returns the path of the election, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 }
 

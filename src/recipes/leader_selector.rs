@@ -339,7 +339,7 @@ impl LeaderSelector {
     /// Returns the path of the election, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.path_lock.path().user()
+        self.path_lock.path.user()
     }
 }
 

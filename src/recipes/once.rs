@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
+use crate::engine::acquisition::LockRef;
 use crate::engine::data::job_records::{Recorded, Records};
-use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::ReadNode;
 use crate::error::{BuildError, LostReason, OnceError, TransactionError};
 use crate::locks::guard::LockGuard;
@@ -264,7 +264,7 @@ impl OnceJob {
         if matches!(recorded, Recorded::Ours) {
             records.prune(&guard.hold().lock_ref(), self.keep).await;
         }
-        let token = guard.hold().token();
+        let token = guard.hold().token;
         release(guard).await;
         let (error, is_unknown) = match recorded {
             Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
@@ -357,7 +357,7 @@ impl OnceJob {
             .fold(guard.transaction(), |all, more| more(all));
         match transaction.checked() {
             Ok((_, operations)) => {
-                let token = guard.hold().token();
+                let token = guard.hold().token;
                 let data = once::record(&self.client.core.process.who, token);
                 records
                     .write(&guard.hold().lock_ref(), operations, data, token)

@@ -176,9 +176,14 @@ impl Core {
         self.shared.drain_began.notify_waiters();
     }
 
+    /// Returns whether the client grants no lock any more.
+    fn is_drained(&self) -> bool {
+        self.shared.drained.load(Ordering::SeqCst)
+    }
+
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        self.shared.is_drained().then(|| self.ended(path))
+        self.is_drained().then(|| self.ended(path))
     }
 
     /// Returns the error of a call that acquires a lock whose client, or whose task, has ended.
@@ -201,7 +206,7 @@ impl Core {
     pub(crate) async fn drained(&self) {
         // The wait begins before the check, so that a drain from here on ends it.
         let began = self.shared.drain_began.notified();
-        if !self.shared.is_drained() {
+        if !self.is_drained() {
             began.await;
         }
     }

@@ -28,8 +28,7 @@ use crate::session::dial::sasl;
 use crate::session::dial::servers::Servers;
 #[cfg(feature = "tls")]
 use crate::session::dial::tls;
-use crate::session::leftovers::cleanup::Cleanup;
-use crate::session::leftovers::settle;
+use crate::session::leftovers::cleanup::{self, Cleanup};
 use crate::session::live::session_lease;
 use crate::session::live::zk_session::SessionOptions;
 use crate::session::request::retry::RetryPolicy;
@@ -236,7 +235,7 @@ fn start(
     // The session has a separate thread, as in Java's client: a blocked executor must not lose the
     // lock (docs/protocol.md#session-thread).
     let run = async move {
-        background::spawn(settle::run(queue));
+        background::spawn(cleanup::run(queue));
         supervise(supervised, connected, dialer, cleaned, options).await;
     };
     let runtime = background::start(NAME, run).map_err(failed)?;

@@ -182,18 +182,13 @@ impl ClientState {
         })
     }
 
-    /// Returns whether the client grants no lock any more.
-    pub(super) fn is_drained(&self) -> bool {
-        self.drained.load(Ordering::SeqCst)
-    }
-
     /// Returns why a call's work has stopped before it was done: by the end of the client, or,
     /// where that lives, by the end of the task (docs/protocol.md#contained-lines).
     pub(super) fn why_ended(&self) -> RequestFailure {
         match *self.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
             Phase::Closed(CloseReason::Closed) => RequestFailure::Closed,
-            _ if self.is_drained() => RequestFailure::Closed,
+            _ if self.drained.load(Ordering::SeqCst) => RequestFailure::Closed,
             _ => RequestFailure::Connection(Arc::new(TaskEnded)),
         }
     }
@@ -219,7 +214,7 @@ impl ClientState {
         options: SessionOptions,
     ) -> Arc<Session> {
         let session = Session::new(number, handle, options);
-        let (id, timeout) = (session.session_id(), session.timeout());
+        let (id, timeout) = (session.session_id, session.timeout());
         log::count!(session_began);
         log::info!(
             [name: "session.began"]
@@ -385,7 +380,7 @@ pub(super) async fn supervise(
             }
         };
         dialer.end_given_up();
-        session = shared.begin(session.number().next(), handle, options);
+        session = shared.begin(session.number.next(), handle, options);
     }
 }
 
@@ -414,14 +409,14 @@ async fn watch_session(
     };
     let mut state = states.peek_state();
     loop {
-        let (last_renewal, now) = session.lease().last_renewal_and_now();
+        let (last_renewal, now) = session.lease.last_renewal_and_now();
         // A connect counts as a disconnect too: states are merged, so that the disconnect before it
         // may not have been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
-            let id = session.session_id();
+            let id = session.session_id;
             log::warn!(
-                session = session.number().get(),
+                session = session.number.get(),
                 session_id = format!("{id:#x}"),
                 "connection after connection was given up before a write was answered: the next session waits longer for its servers"
             );
@@ -434,7 +429,7 @@ async fn watch_session(
                 shared.publish_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
-                session.lease().set_connected(false);
+                session.lease.set_connected(false);
                 shared.publish_state(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {

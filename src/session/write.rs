@@ -69,7 +69,7 @@ impl Session {
         async move {
             let answer = answer.await;
             if answer.as_ref().err().is_none_or(E::is_renewal) {
-                self.lease().renewed(sent);
+                self.lease.renewed(sent);
             }
             answer
         }
@@ -279,7 +279,7 @@ mod tests {
                         .is_ok()
                 };
                 assert_eq!(
-                    (is_done, session.lease().last_renewal().is_some()),
+                    (is_done, session.lease.last_renewal().is_some()),
                     (is_own, is_own)
                 );
                 let end = (!is_own).then_some(LostReason::SessionReplaced);

@@ -22,9 +22,8 @@ use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look::until_deadline;
 use crate::engine::request::requests::Seat;
-use crate::engine::slots::NodeSlot;
+use crate::engine::shared_queue::NodeSlot;
 use crate::error::{AcquireError, TryLockError};
-use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::Ahead;
 use crate::protocol::numbers::AttemptNumber;
 use crate::session::leftovers::cleanup::Ticket;
@@ -184,10 +183,6 @@ impl Patience {
 }
 
 impl Attempt {
-    pub(crate) fn if_busy(&self) -> IfBusy {
-        self.ask.budget.if_busy()
-    }
-
     /// Sends the grant to the caller, and has the attempt be over. If the caller has left, the grant
     /// comes back here, and its drop releases the lock.
     pub(crate) fn grant(&mut self, granted: Granted) {
@@ -209,7 +204,7 @@ impl Attempt {
     /// [`Client::flush`](crate::Client::flush) waits until the returned ticket is dropped; it
     /// exists before the caller is told, so that a flush called after that counts it.
     pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
-        let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number));
+        let ticket = || Some(self.path_lock.client.cleanup.ticket(self.number));
         let (ticket, error) = match end {
             End::Again => return None,
             End::CallerGone(ticket) => {
@@ -282,8 +277,8 @@ pub(crate) async fn wait<T>(
         result = work => Ok(result),
         end = stop.wait() => Err(End::from(end)),
         _ = seat.session.ended() => {
-            let path = seat.path_lock.path().user();
-            log::debug!(path, session = seat.session.number().get(), "again in the next session");
+            let path = seat.path_lock.path.user();
+            log::debug!(path, session = seat.session.number.get(), "again in the next session");
             Err(End::Again)
         }
     }

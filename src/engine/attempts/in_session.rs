@@ -28,7 +28,7 @@ use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::late::WaitsFor;
 use crate::protocol::moment::Moment;
 use crate::protocol::permits::lease_beginning;
-use crate::session::leftovers::cleanup::{Item, Orphan};
+use crate::session::leftovers::cleanup::{CleanupItem, Orphan};
 use crate::session::reports::observer::{self, How};
 use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
@@ -81,8 +81,12 @@ impl<'a> InSession<'a> {
             true => OwnPredecessor::InMemory,
             false => OwnPredecessor::Watched,
         };
-        let (acquiring, step) =
-            Acquiring::new(seat.path_lock.naming(), seat.kind, attempt.if_busy(), waits);
+        let (acquiring, step) = Acquiring::new(
+            seat.path_lock.options.naming(),
+            seat.kind,
+            attempt.ask.budget.if_busy(),
+            waits,
+        );
         let here = Self {
             seat,
             // Orphans of this session keep the slot even when the attempt has ended.
@@ -140,15 +144,15 @@ impl<'a> InSession<'a> {
             number,
             ..
         } = self.seat;
-        let retry = &path_lock.client().retry;
+        let retry = &path_lock.client.retry;
         let elapsed = self.failing_since.elapsed();
         let Some(pause) = retry.pause_before_repetition(failures, why, elapsed) else {
             return Ok(false);
         };
         if !pause.is_zero() {
             path_lock
-                .queue()
-                .with(|queue| queue.step_aside(number, session.number()));
+                .queue
+                .with(|queue| queue.step_aside(number, session.number));
         }
         self.wait(tokio::time::sleep(pause)).await?;
         Ok(true)
@@ -166,7 +170,7 @@ impl<'a> InSession<'a> {
     /// request was about a node of `directory`.
     pub(crate) fn not_granted(&mut self, directory: &LockPath, why: NoGrant) -> End {
         let path_lock = self.seat.path_lock;
-        let path = || path_lock.path().user().to_owned();
+        let path = || path_lock.path.user().to_owned();
         End::from(match why {
             NoGrant::SessionGone => return End::Again,
             NoGrant::WouldBlock => {
@@ -202,14 +206,14 @@ impl<'a> InSession<'a> {
         let Seat {
             path_lock, kind, ..
         } = self.seat;
-        self.submit(path_lock.path(), orphans, |id| {
-            path_lock.naming().prefix(id, kind)
+        self.submit(&path_lock.path, orphans, |id| {
+            path_lock.options.naming().prefix(id, kind)
         });
     }
 
     /// Leaves leases to cleanup.
     pub(crate) fn leave_leases(&self, orphans: Orphans) {
-        if let Some(semaphore) = &self.seat.path_lock.options().semaphore {
+        if let Some(semaphore) = &self.seat.path_lock.options.semaphore {
             self.submit(&semaphore.leases, orphans, |id| lease_beginning(id, 0, 0));
         }
     }
@@ -222,7 +226,7 @@ impl<'a> InSession<'a> {
             Orphan::UnknownCreate { create, beginning }
         });
         for orphan in nodes.chain(unknown) {
-            self.seat.path_lock.client().cleanup.submit(Item {
+            self.seat.path_lock.client.cleanup.submit(CleanupItem {
                 session: Arc::clone(self.seat.session),
                 directory: directory.clone(),
                 orphan,

@@ -58,7 +58,7 @@ const MAX_BYTES: usize = 1_000_000;
 
 /// Returns about how many permits one transaction can take.
 fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
-    let options = path_lock.options();
+    let options = &path_lock.options;
     let acl: usize = options
         .acl
         .iter()
@@ -80,7 +80,7 @@ impl Attempt {
         let wanted = self.wanted;
         let exceeds = wanted > most_at_once(&self.path_lock, semaphore);
         // A try checks the limit itself, and one permit never exceeds it.
-        if exceeds || wanted > 1 && self.if_busy() == IfBusy::Wait {
+        if exceeds || wanted > 1 && self.ask.budget.if_busy() == IfBusy::Wait {
             let too_many = too_many(Arc::clone(&self.path_lock), wanted);
             stop.refuse_by(Some(Box::pin(too_many)));
         }
@@ -96,8 +96,8 @@ impl Attempt {
 /// can take. The connected server may lag behind, so that they are more than the limit only behind
 /// a `sync`.
 async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
-    let path = path_lock.path().user().to_owned();
-    if let Some(semaphore) = &path_lock.options().semaphore {
+    let path = path_lock.path.user().to_owned();
+    if let Some(semaphore) = &path_lock.options.semaphore {
         let most = most_at_once(&path_lock, semaphore);
         // No answer makes such a call possible, so it waits for the one that names the reason.
         if asked > most {
@@ -184,7 +184,7 @@ impl<'a> InSession<'a> {
         let (taking, mut step) = Taking::new(
             self.attempt.wanted,
             semaphore.permits,
-            self.attempt.if_busy(),
+            self.attempt.ask.budget.if_busy(),
         );
         let mut head = AtHead {
             semaphore,
@@ -330,7 +330,7 @@ impl<'a> InSession<'a> {
         let ids: Vec<String> = take
             .slots
             .iter()
-            .map(|_| new_id(path_lock.naming()))
+            .map(|_| new_id(path_lock.options.naming()))
             .collect();
         // The slots have different lengths.
         let longest = take.slots.iter().max().copied().unwrap_or_default();
@@ -356,9 +356,7 @@ impl<'a> InSession<'a> {
             stopped = self.stop.wait() => stopped,
         };
         // Whatever the outcome, the caller's next try must not take these nodes for contenders.
-        session
-            .nodes
-            .mark_leaving(path_lock.path().child(&head.lock));
+        session.nodes.mark_leaving(path_lock.path.child(&head.lock));
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
@@ -401,7 +399,7 @@ impl<'a> InSession<'a> {
         }
         self.queues(None);
         head.waited = true;
-        let (lock, attempt) = (path_lock.path().child(&head.lock), &*self.attempt);
+        let (lock, attempt) = (path_lock.path.child(&head.lock), &*self.attempt);
         let refused = refused_in(&semaphore.leases, session, &mut self.refusals);
         let change = async {
             tokio::select! {
@@ -451,15 +449,15 @@ impl<'a> InSession<'a> {
         // this one.
         session
             .nodes
-            .gone(&path_lock.path().child(&head.lock), Gone::Deleted);
+            .gone(&path_lock.path.child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
         let grant = |(name, number): (String, HoldNumber)| {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
-            path_lock.shared().grant(NewLock {
+            path_lock.shared.grant(NewLock {
                 session,
-                cleanup: &path_lock.client().cleanup,
+                cleanup: &path_lock.client.cleanup,
                 directory: leases.clone(),
                 number,
                 state,
@@ -478,7 +476,7 @@ impl<'a> InSession<'a> {
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         // As every lock (docs/protocol.md#suspended).
-        self.wait(session.lease().until_valid()).await?;
+        self.wait(session.lease.until_valid()).await?;
         Ok(grants)
     }
 
@@ -493,7 +491,7 @@ impl<'a> InSession<'a> {
         End::from(match why {
             NoPermits::Other(why) => return self.not_granted(directory, why),
             NoPermits::TooMany { limit } => {
-                let (path, asked) = (path_lock.path().user().to_owned(), self.attempt.wanted);
+                let (path, asked) = (path_lock.path.user().to_owned(), self.attempt.wanted);
                 AcquireError::TooManyPermits { path, asked, limit }
             }
             NoPermits::LimitMismatch { theirs, lease } => {
@@ -517,7 +515,7 @@ impl From<Answer<()>> for PermitsEvent {
 /// Waits until a node of this session is known to be gone: no heartbeat asks for that of a waiter.
 async fn until_deleted(session: &Session, path: &str) {
     loop {
-        tokio::time::sleep(session.lease().heartbeat_interval()).await;
+        tokio::time::sleep(session.lease.rule.heartbeat_interval()).await;
         let stat = session.request(|handle| async move { handle.check_stat(path).await });
         // Without an answer it is asked for again.
         if let Ok(Ok(None)) = stat.await {
@@ -563,9 +561,9 @@ async fn exchange<'a>(
     let leases: Vec<String> = beginnings
         .map(|beginning| semaphore.leases.child(&beginning))
         .collect();
-    let acls = to_library(&path_lock.options().acl);
+    let acls = to_library(&path_lock.options.acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
-    let lock = path_lock.path().child(lock);
+    let lock = path_lock.path.child(lock);
     let (leases, options, lock, data) = (&leases, &options, &lock, &path_lock.node_data());
     let committed = session.request(|handle| async move {
         let put = |writer: &mut zk::MultiWriter<'_>| {
@@ -591,7 +589,7 @@ async fn exchange<'a>(
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
             let of_lock = index == leases.len();
             if of_lock {
-                directory = path_lock.path();
+                directory = &path_lock.path;
             } else if index > leases.len() {
                 directory = &semaphore.limit;
             }

@@ -47,7 +47,7 @@ impl Queued {
         );
         let over = until_deadline(Arc::clone(&path_lock), deadline, asked);
         // The task is started by the first poll: a result that is ready needs none.
-        let mut over = pin!(async { path_lock.client().tasks.start(over).await });
+        let mut over = pin!(async { path_lock.client.tasks.start(over).await });
         tokio::select! {
             biased;
             result = self.pending.result() => Some(result),
@@ -70,7 +70,7 @@ impl Queued {
     /// Returns how many contenders are before its node. `None` if the attempt has ended.
     pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
         let (path_lock, progress) = (Arc::clone(&self.path_lock), self.progress.clone());
-        let position = self.path_lock.client().tasks.start(async move {
+        let position = self.path_lock.client.tasks.start(async move {
             loop {
                 // Without a node, the attempt is about to create one, perhaps in the next session.
                 let Some(name) = progress.node().await else {
@@ -86,7 +86,7 @@ impl Queued {
                     Ok(Some(())) => {}
                     Ok(None) => return Ok(None),
                     Err(_) => {
-                        let path = path_lock.path().user().to_owned();
+                        let path = path_lock.path.user().to_owned();
                         return Err(AcquireError::NodeDeleted { path, times: 1 });
                     }
                 }

@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::engine::acquisition;
+use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::{Attempt, End, Granted, Patience, Reply, Stop, wait};
 use crate::engine::attempts::in_session::InSession;
 use crate::engine::attempts::permits;
 use crate::engine::call::{Caller, Pending, ProgressReceiver, ProgressSender};
-use crate::engine::grant::hold::Hold;
-use crate::engine::grant::observe;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::request::look::{
@@ -41,7 +41,7 @@ use crate::engine::request::look::{
 };
 use crate::engine::request::requests::{self, Seat};
 use crate::engine::shared_path::NewLock;
-use crate::engine::slots::{NodeSlot, Slots};
+use crate::engine::shared_queue::{NodeSlot, Slots};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode,
@@ -71,8 +71,8 @@ pub(crate) fn start<T>(
     wanted: u32,
     reply_to: fn(oneshot::Sender<Result<T, TryLockError>>) -> Reply,
 ) -> (Pending<T>, ProgressReceiver) {
-    let (client, path) = (path_lock.client(), path_lock.path());
-    let number = client.cleanup.number_with(wanted);
+    let (client, path) = (&path_lock.client, &path_lock.path);
+    let number = client.cleanup.number(wanted);
     let (pending, Caller { reply, cancelled }) = Pending::new(client, path, number);
     let (progress, seen) = ProgressSender::new();
     let attempt = Attempt {
@@ -96,12 +96,12 @@ pub(crate) async fn acquire_permits(
     wanted: u32,
     ask: Ask,
 ) -> Result<Vec<Hold>, TryLockError> {
-    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+    if let Some(closed) = path_lock.client.refuses(&path_lock.path) {
         return Err(closed.into());
     }
     if wanted == 0 {
         return Err(AcquireError::ZeroPermits {
-            path: path_lock.path().user().to_owned(),
+            path: path_lock.path.user().to_owned(),
         }
         .into());
     }
@@ -134,16 +134,16 @@ impl Attempt {
     /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the
     /// nodes, is refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
-        if let Some(semaphore) = &self.path_lock.options().semaphore {
+        if let Some(semaphore) = &self.path_lock.options.semaphore {
             self.refuse_excess(semaphore, stop).await?;
         }
-        let slots = Arc::clone(self.path_lock.slots());
+        let slots = Arc::clone(&self.path_lock.slots);
         self.slot = slots.try_take();
         if self.slot.is_some() {
             return Ok(());
         }
         if self.path_lock.is_fair() && self.ask.admission == Admission::First {
-            let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
+            let (path, max) = (self.path_lock.path.user().to_owned(), slots.max());
             return Err(AcquireError::TooManyWaiters { path, max }.into());
         }
         self.progress
@@ -152,7 +152,7 @@ impl Attempt {
             self.progress.ahead().map(|ahead| ahead.count)
         });
         let slot = async {
-            match self.if_busy() {
+            match self.ask.budget.if_busy() {
                 IfBusy::Wait => slots
                     .take()
                     .await
@@ -176,14 +176,14 @@ impl Attempt {
     async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
         let queues_for = path_lock
-            .options()
+            .options
             .semaphore
             .as_ref()
             .map(|_| permits::TRY_QUEUES_FOR);
         let mut patience = Patience::new(queues_for.unwrap_or_default());
         let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
-            let session = path_lock.client().session().await;
+            let session = path_lock.client.session().await;
             let session = session.map_err(|none| End::from(path_lock.failed(none)))?;
             let ahead = look_before_try(path_lock, &session, kind).await.ahead();
             let is_over = patience.is_over(ahead.as_ref()) || queues_for.is_none();
@@ -207,9 +207,9 @@ impl Attempt {
             path_lock: &path_lock,
             number,
         };
-        if self.if_busy() == IfBusy::Wait {
+        if self.ask.budget.if_busy() == IfBusy::Wait {
             // Ahead of those that arrive later, whichever of them hears of a session first.
-            path_lock.queue().with(|queue| queue.claim_turn(number));
+            path_lock.queue.with(|queue| queue.claim_turn(number));
         }
         while self.reply.is_some() {
             // The contenders that were ahead in an earlier session may be gone.
@@ -219,7 +219,7 @@ impl Attempt {
                 biased;
                 // First: if the caller left while this waited for a slot, no node is to be created.
                 end = stop.wait() => Err(End::from(end)),
-                session = path_lock.client().session() => {
+                session = path_lock.client.session() => {
                     session.map_err(|none| End::from(path_lock.failed(none)))
                 }
             };
@@ -283,7 +283,7 @@ impl InSession<'_> {
                         self.attempt.saw_ahead(live_ahead(self.seat, &list, own));
                     }
                     self.left = orphans;
-                    Err(self.not_granted(path_lock.path(), why))
+                    Err(self.not_granted(&path_lock.path, why))
                 }
             };
             let event = event?;
@@ -292,10 +292,10 @@ impl InSession<'_> {
             }
             let waitable = |name: &str| {
                 path_lock
-                    .queue()
-                    .with(|queue| queue.knows(session.number(), name))
+                    .queue
+                    .with(|queue| queue.knows(session.number, name))
             };
-            self.how = observe::how(&event, self.queued);
+            self.how = acquisition::how(&event, self.queued);
             step = self.acquiring.on(event, &waitable);
             let orphans = self.acquiring.take_orphans();
             self.leave_to_cleanup(orphans);
@@ -360,10 +360,10 @@ impl InSession<'_> {
         if let Some(error) = self.wait(orphaned(path_lock, session, kind, None)).await? {
             return Err(error.into());
         }
-        if self.attempt.if_busy() == IfBusy::Wait {
+        if self.attempt.ask.budget.if_busy() == IfBusy::Wait {
             return Ok(());
         }
-        if let Some(semaphore) = &path_lock.options().semaphore {
+        if let Some(semaphore) = &path_lock.options.semaphore {
             Box::pin(self.look_for_permits(semaphore)).await?;
             self.patience = Some(Patience::new(permits::TRY_QUEUES_FOR));
             self.acquiring.wait_if_busy();
@@ -393,10 +393,10 @@ impl InSession<'_> {
                 self.attempt.progress.set_waits_for(WaitsFor::Create);
                 self.subject = Subject::Directory;
                 let slot = self
-                    .wait(until_create(seat, self.attempt.if_busy()))
+                    .wait(until_create(seat, self.attempt.ask.budget.if_busy()))
                     .await?;
                 self.looked_at = clock::now();
-                let id = requests::new_id(seat.path_lock.naming());
+                let id = requests::new_id(seat.path_lock.options.naming());
                 if !requests::reserve_room(seat, &id) {
                     return Err(seat.path_lock.too_many_nodes(seat.session).into());
                 }
@@ -409,7 +409,7 @@ impl InSession<'_> {
             AcquireRequest::MakeParents => {
                 self.attempt.progress.set_waits_for(WaitsFor::Parents);
                 self.subject = Subject::Parent;
-                let made = requests::make_directories(seat, seat.path_lock.path());
+                let made = requests::make_directories(seat, &seat.path_lock.path);
                 Ok(AcquireEvent::ParentsMade(self.wait(made).await?))
             }
             AcquireRequest::List => {
@@ -439,8 +439,8 @@ impl InSession<'_> {
                 self.subject = Subject::Directory;
                 let ahead = |own| {
                     seat.path_lock
-                        .queue()
-                        .with(|queue| queue.ahead(seat.session.number(), own))
+                        .queue
+                        .with(|queue| queue.ahead(seat.session.number, own))
                 };
                 let ahead = own.map(|own| Ahead {
                     count: ahead(own),
@@ -474,8 +474,8 @@ impl InSession<'_> {
                 let ahead = live_ahead(self.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock
-                        .queue()
-                        .with(|queue| queue.set_ahead(session.number(), own, ahead.count));
+                        .queue
+                        .with(|queue| queue.set_ahead(session.number, own, ahead.count));
                 }
                 let is_over = |patience: &mut Patience| patience.is_over(ahead.as_ref());
                 if let (Some(ahead), true) = (&ahead, self.patience.as_mut().is_some_and(is_over)) {
@@ -491,7 +491,7 @@ impl InSession<'_> {
         }
         self.attempt.progress.set_node(own);
         self.queues(own);
-        let refused = refused_in(path_lock.path(), session, &mut self.refusals);
+        let refused = refused_in(&path_lock.path, session, &mut self.refusals);
         let attempt = &*self.attempt;
         let event = async {
             tokio::select! {
@@ -537,11 +537,12 @@ impl InSession<'_> {
         // Being first in the queue is not enough: if the lease is not valid, the servers may be
         // about to expire the session and grant the lock to another contender
         // (docs/protocol.md#suspended).
-        let was_in_doubt = !session.lease().is_valid();
-        self.wait(session.lease().until_valid()).await?;
+        let was_in_doubt = !session.lease.is_valid();
+        self.wait(session.lease.until_valid()).await?;
         // A look from before a doubt does not count: another process may have deleted the node
         // since. On a slow link each answer finds a doubt, so a second look counts unless old.
-        let is_old = clock::now().since(self.looked_at) > session.lease().heartbeat_interval() * 3;
+        let is_old =
+            clock::now().since(self.looked_at) > session.lease.rule.heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
             self.left = Orphans::default();
@@ -551,15 +552,15 @@ impl InSession<'_> {
             })));
         }
         path_lock
-            .queue()
-            .with(|queue| queue.stop_waiting(session.number(), name));
-        path_lock.queue().without_list().granted(
-            &path_lock.client().tasks,
+            .queue
+            .with(|queue| queue.stop_waiting(session.number, name));
+        path_lock.queue.without_list.granted(
+            &path_lock.client.tasks,
             session,
             (name, czxid),
             !self.queued,
         );
-        if let Some(semaphore) = &path_lock.options().semaphore {
+        if let Some(semaphore) = &path_lock.options.semaphore {
             // On the heap, because many attempts may be queueing.
             return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
         }
@@ -569,10 +570,10 @@ impl InSession<'_> {
         let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
         // Registered before the caller is told, so that the end of the session from here on marks
         // the hold as lost.
-        let grant = path_lock.shared().grant(NewLock {
+        let grant = path_lock.shared.grant(NewLock {
             session,
-            cleanup: &path_lock.client().cleanup,
-            directory: path_lock.path().clone(),
+            cleanup: &path_lock.client.cleanup,
+            directory: path_lock.path.clone(),
             number: HoldNumber::of_attempt(number),
             state,
             token: (czxid, 0),
@@ -592,9 +593,7 @@ struct Arrived<'a> {
 
 impl Drop for Arrived<'_> {
     fn drop(&mut self) {
-        self.path_lock
-            .queue()
-            .with(|queue| queue.leave(self.number));
+        self.path_lock.queue.with(|queue| queue.leave(self.number));
     }
 }
 
@@ -605,9 +604,9 @@ impl Drop for Arrived<'_> {
 async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
     // A try waits for no other attempt's turn, and keeps none waiting.
     let may_create = |wake| {
-        let queue = seat.path_lock.queue();
+        let queue = &seat.path_lock.queue;
         if_busy == IfBusy::Fail
-            || queue.with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
+            || queue.with(|queue| queue.may_create(seat.number, seat.session.number, wake))
     };
     loop {
         let (wake, told) = oneshot::channel();

@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::Reply;
 use crate::engine::attempts::run;
 use crate::engine::call::Pending;
-use crate::engine::grant::hold::Hold;
 use crate::engine::granted::Grant;
-use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
-use crate::engine::request::look::ask_first;
+use crate::engine::request::look::{ask_at, ask_first};
 use crate::engine::shared_path::{EndedAttempt, SharedPath, SharedState, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
@@ -41,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Gets a lock for one caller, with others if the callers of its kind wait together. The attempt
 /// starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+    if let Some(closed) = path_lock.client.refuses(&path_lock.path) {
         return Err(closed.into());
     }
     let waits_together = path_lock.waits_together(ask.kind);
@@ -65,8 +64,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             return Ok(hold);
         }
     };
-    let shared = path_lock.shared();
-    let number = path_lock.client().cleanup.number();
+    let shared = &path_lock.shared;
+    let number = path_lock.client.cleanup.number(1);
     let at = Arrival::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     let ahead = match shared.arrive(ask.kind, at, deadline, waiter(ask, reply)) {
@@ -87,7 +86,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
     begin(&path_lock, ask.kind);
     // Without an answer the task has ended with the client, or the client is drained.
-    match waker::contain(path_lock.client().unless_drained(told))
+    match waker::contain(path_lock.client.unless_drained(told))
         .await
         .and_then(Result::ok)
     {
@@ -100,7 +99,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
 /// Returns the result of a try that this client knows without the servers; `None` if they must be
 /// asked.
 fn try_now(path_lock: &Arc<PathLock>, ask: Ask) -> Option<Result<Hold, TryLockError>> {
-    let shared = path_lock.shared();
+    let shared = &path_lock.shared;
     match ask.kind {
         // A reader that has the lock is in no other reader's way.
         Kind::Shared => {
@@ -151,30 +150,30 @@ struct Leaves<'a> {
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
-        let cleanup = &self.path_lock.client().cleanup;
-        self.path_lock.shared().leave(self.kind, self.at, cleanup);
+        let cleanup = &self.path_lock.client.cleanup;
+        self.path_lock.shared.leave(self.kind, self.at, cleanup);
     }
 }
 
 /// Starts the task for the waiting callers of a kind, or wakes it if there is something for it to
 /// do.
 fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
-    let shared = path_lock.shared();
+    let shared = &path_lock.shared;
     let starts = {
-        let mut state = shared.lock();
-        match state.shared_attempt(kind).task_sleeps_until {
+        let mut state = shared.state.lock();
+        match state.shared_attempts.of_mut(kind).task_sleeps_until {
             // This happens before the task looks at the callers.
             None => {
-                state.shared_attempt(kind).task_sleeps_until = Some(Instant::now());
+                state.shared_attempts.of_mut(kind).task_sleeps_until = Some(Instant::now());
                 true
             }
             Some(until) => {
-                let waiters = state.path.waiters(kind);
+                let waiters = state.path.waiters.of(kind);
                 let next = waiters.next_late();
-                let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
+                let due = next.and_then(|(deadline, waiter)| ask_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
                 if sooner || waiters.wants_attempt() {
-                    shared.wake(kind).notify_one();
+                    shared.wake.of(kind).notify_one();
                 }
                 false
             }
@@ -190,7 +189,7 @@ fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
             asked: None,
             is_done: false,
         };
-        path_lock.client().tasks.start(task.run()).detach();
+        path_lock.client.tasks.start(task.run()).detach();
     }
 }
 
@@ -214,9 +213,9 @@ impl Drop for Task {
             return;
         }
         let waiting = {
-            let mut state = self.shared.lock();
-            state.shared_attempt(self.kind).task_sleeps_until = None;
-            let waiters = state.path.waiters_mut(self.kind);
+            let mut state = self.shared.state.lock();
+            state.shared_attempts.of_mut(self.kind).task_sleeps_until = None;
+            let waiters = state.path.waiters.of_mut(self.kind);
             waiters.attempt_ends();
             waiters.take_all()
         };
@@ -228,7 +227,15 @@ impl Drop for Task {
 impl Task {
     async fn run(mut self) {
         loop {
-            if self.shared.lock().path.waiters(self.kind).wants_attempt() {
+            if self
+                .shared
+                .state
+                .lock()
+                .path
+                .waiters
+                .of(self.kind)
+                .wants_attempt()
+            {
                 // Requests that other threads have begun, such as the deletion of the client's last
                 // node, are sent first: a create ahead of that deletion would wait for it, and
                 // list.
@@ -244,7 +251,7 @@ impl Task {
             tokio::select! {
                 biased;
                 result = result => self.ended(result),
-                () = self.shared.wake(self.kind).notified() => {}
+                () = self.shared.wake.of(self.kind).notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.due(),
             }
             if Instant::now() >= until && self.attempt.is_none() && self.ends() {
@@ -255,10 +262,10 @@ impl Task {
 
     /// Ends the task if no caller waits.
     fn ends(&mut self) -> bool {
-        let mut state = self.shared.lock();
-        self.is_done = !state.path.waiters(self.kind).is_waited_for();
+        let mut state = self.shared.state.lock();
+        self.is_done = !state.path.waiters.of(self.kind).is_waited_for();
         if self.is_done {
-            state.shared_attempt(self.kind).task_sleeps_until = None;
+            state.shared_attempts.of_mut(self.kind).task_sleeps_until = None;
         }
         self.is_done
     }
@@ -268,12 +275,12 @@ impl Task {
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
         let (ended, wanted) = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             // What ends with the attempt before is taken out before the next one begins: callers may
             // leave that one at once, and a flush waits for it.
-            let is_over = !state.path.waiters(self.kind).is_under_way();
-            let ended = is_over.then(|| state.shared_attempt(self.kind).end());
-            let waiters = state.path.waiters_mut(self.kind);
+            let is_over = !state.path.waiters.of(self.kind).is_under_way();
+            let ended = is_over.then(|| state.shared_attempts.of_mut(self.kind).end());
+            let waiters = state.path.waiters.of_mut(self.kind);
             // The attempt reports to the first caller whether it waits, and its grant has that
             // caller's line of code until a caller has it.
             let first = waiters.first().filter(|_| waiters.wants_attempt());
@@ -293,11 +300,16 @@ impl Task {
             };
             let (attempt, progress) = run::start(&path_lock, ask, 1, Reply::Lock);
             self.attempt = Some(attempt);
-            self.shared.lock().shared_attempt(self.kind).progress = Some(progress);
+            self.shared
+                .state
+                .lock()
+                .shared_attempts
+                .of_mut(self.kind)
+                .progress = Some(progress);
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let now = Instant::now();
-        let waiters = state.path.waiters(self.kind);
+        let waiters = state.path.waiters.of(self.kind);
         let waits = if waiters.is_waited_for() {
             LONGEST
         } else {
@@ -307,15 +319,15 @@ impl Task {
         let next = waiters.next_late();
         let until = next.map_or(until, |(deadline, _)| deadline.min(until));
         let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
-        state.shared_attempt(self.kind).task_sleeps_until = Some(until);
+        state.shared_attempts.of_mut(self.kind).task_sleeps_until = Some(until);
         Some(until)
     }
 
     /// Returns when to look up the first contender, for the error of the next caller to time out,
     /// and that caller's deadline; `None` if that has been done.
     fn question(&self, state: &SharedState) -> Option<(Instant, Instant)> {
-        let (deadline, waiter) = state.path.waiters(self.kind).next_late()?;
-        let at = asks_at(deadline, waiter.asked)?;
+        let (deadline, waiter) = state.path.waiters.of(self.kind).next_late()?;
+        let at = ask_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
@@ -327,7 +339,7 @@ impl Task {
         };
         let now = Instant::now();
         let question = self
-            .question(&self.shared.lock())
+            .question(&self.shared.state.lock())
             .filter(|(at, _)| *at <= now);
         if let Some((_, deadline)) = question {
             self.asked = Some(deadline);
@@ -340,7 +352,13 @@ impl Task {
 
     /// Records that no attempt is under way, and cancels the last one.
     fn end_attempt(&mut self) {
-        let ended = self.shared.lock().shared_attempt(self.kind).end();
+        let ended = self
+            .shared
+            .state
+            .lock()
+            .shared_attempts
+            .of_mut(self.kind)
+            .end();
         self.cancel_attempt(ended);
     }
 
@@ -356,11 +374,25 @@ impl Task {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's
         // flush waits until the grant has come back.
         let _pending = result.as_ref().ok().map(|grant| grant.held.ticket());
-        let is_wanted = self.shared.lock().path.waiters(self.kind).is_under_way();
+        let is_wanted = self
+            .shared
+            .state
+            .lock()
+            .path
+            .waiters
+            .of(self.kind)
+            .is_under_way();
         match result {
             Ok(grant) if is_wanted => self.shared.granted(self.kind, grant),
             Err(error) if is_wanted => {
-                let failed = self.shared.lock().path.waiters_mut(self.kind).failed();
+                let failed = self
+                    .shared
+                    .state
+                    .lock()
+                    .path
+                    .waiters
+                    .of_mut(self.kind)
+                    .failed();
                 for waiter in failed {
                     self.fail(waiter, &error);
                 }
@@ -379,13 +411,13 @@ impl Task {
     fn late(&mut self, path_lock: &PathLock, now: Instant) {
         let kind = self.kind;
         // Contenders of earlier sessions may be gone.
-        let session = path_lock.client().live().map(|session| session.number());
+        let session = path_lock.client.live().map(|session| session.number);
         let (late, grants, waiting, is_abandoned) = {
-            let mut state = self.shared.lock();
-            let late = state.path.waiters_mut(kind).late(now);
-            let grants = state.shared_attempt(kind).grants_in(session);
+            let mut state = self.shared.state.lock();
+            let late = state.path.waiters.of_mut(kind).late(now);
+            let grants = state.shared_attempts.of_mut(kind).grants_in(session);
             let waiting = state.waiting(kind);
-            let is_abandoned = state.path.waiters_mut(kind).abandon_attempt();
+            let is_abandoned = state.path.waiters.of_mut(kind).abandon_attempt();
             (late, grants, waiting, is_abandoned)
         };
         if is_abandoned {

@@ -74,7 +74,7 @@ impl Group {
         loop {
             let listed = self.client.repeat(|session, handle| async move {
                 let watching = known.and_then(|_| self.room_for_a_watch(&session));
-                let id = session.session_id();
+                let id = session.session_id;
                 if known.is_some_and(|known| known.session != id) {
                     // A server shows a session nothing older than it has seen. The next one may be,
                     // by a server that lags behind.
@@ -95,7 +95,7 @@ impl Group {
                 Err(unchanged) => unchanged,
             };
             known = known.map(|known| KnownMembers {
-                session: session.session_id(),
+                session: session.session_id,
                 ..known
             });
             change(session, watcher, watching).await;
@@ -199,7 +199,7 @@ fn change(
     watcher: Option<zk::OneshotWatcher>,
     watching: Option<Watching>,
 ) -> impl Future<Output = ()> {
-    let (ended, poll) = (session.ended(), session.lease().heartbeat_interval());
+    let (ended, poll) = (session.ended(), session.lease.rule.heartbeat_interval());
     drop(session);
     async move {
         let _watching = watching;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::LockRef;
+use crate::engine::acquisition::LockRef;
 use crate::engine::while_held::read::{self, ReadNode};
 use crate::engine::while_held::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, TransactionError};
@@ -203,7 +203,7 @@ impl Records {
     }
 
     async fn prune_here(&self, hold: &LockRef, keep: usize) -> Result<(), Cause> {
-        let session = hold.session();
+        let session = &hold.session;
         let old = session.request(|handle| async move { self.old(&handle, keep).await });
         let Ok(old) = old.await else { return Ok(()) };
         let old = old.map_err(|error| session.failure(error).cause)?;

@@ -267,7 +267,7 @@ async fn keep(
             }
         };
         pauses = 0;
-        let earlier = client.earlier_sessions(session.session_id());
+        let earlier = client.earlier_sessions(session.session_id);
         let mut stay = Stay {
             client: &client,
             node,
@@ -393,7 +393,7 @@ impl Stay<'_> {
                 NextStep::Look
             }
             NextStep::Wait(watched) => {
-                let poll = self.session.lease().heartbeat_interval();
+                let poll = self.session.lease.rule.heartbeat_interval();
                 let (watcher, _watching) = watched.unzip();
                 tokio::select! {
                     // Whatever the event is, the node is looked at.
@@ -484,7 +484,7 @@ impl Stay<'_> {
         }
         self.node.set_refused(self.generation, error);
         self.counted = None;
-        NextStep::Pause(self.session.lease().heartbeat_interval())
+        NextStep::Pause(self.session.lease.rule.heartbeat_interval())
     }
 
     async fn make_parents(&mut self, missing: Failure) -> NextStep {
@@ -534,7 +534,7 @@ impl Stay<'_> {
         let created = self.may_exist();
         let state = state_by(
             stat.ephemeral_owner,
-            self.session.session_id(),
+            self.session.session_id,
             self.earlier,
             created,
         );
@@ -614,7 +614,7 @@ impl Stay<'_> {
                 }
                 self.node.set_refused(self.generation, error);
                 self.counted = None;
-                NextStep::Pause(self.session.lease().heartbeat_interval())
+                NextStep::Pause(self.session.lease.rule.heartbeat_interval())
             }
             FailureKind::SessionGone => NextStep::Look,
             _ => {
@@ -662,7 +662,7 @@ async fn withdraw(
                 Err(error) => return Err(error),
             }
             let stat = match handle.check_stat(path).await? {
-                Some(stat) if created && stat.ephemeral_owner == session.session_id() => stat,
+                Some(stat) if created && stat.ephemeral_owner == session.session_id => stat,
                 Some(stat) if left.contains(&stat.ephemeral_owner) => return Ok(Withdrawn::Left),
                 // The node is that of another process.
                 Some(_) | None => return Ok(Withdrawn::Done),

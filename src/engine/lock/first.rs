@@ -25,21 +25,6 @@ const COUNTS_FOR: Duration = Duration::from_millis(500);
 /// other.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
-const BEFORE: Duration = Duration::from_millis(100);
-
-/// When a call with this deadline asks who is first, for the error if it is not granted in time;
-/// `None` if its time is too short.
-pub(crate) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
-    asks_at(deadline, asked).filter(|at| *at > Instant::now())
-}
-
-/// Like [`ask_at`], but also returns a moment that has passed: until now this time belonged to
-/// another call.
-pub(crate) fn asks_at(deadline: Instant, asked: Duration) -> Option<Instant> {
-    deadline.checked_sub((asked / 4).min(BEFORE))
-}
-
 /// A node as it was read.
 pub(crate) type NodeRead<'a> = (&'a [u8], &'a zk::Stat);
 

@@ -28,14 +28,14 @@ use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::shared_path::SharedPath;
 use crate::engine::shared_queue::SharedQueue;
-use crate::engine::slots::Slots;
+use crate::engine::shared_queue::Slots;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose,
     RequestFailure, TryLockError,
 };
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
-use crate::protocol::node_name::{Kind, Naming};
+use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
@@ -177,21 +177,21 @@ pub(crate) struct Member {
 /// The [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
-    client: Arc<Core>,
-    path: LockPath,
-    options: LockOptions,
+    pub(crate) client: Arc<Core>,
+    pub(crate) path: LockPath,
+    pub(crate) options: LockOptions,
     /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory
     /// for a mutex's nodes.
-    queue: Arc<SharedQueue>,
-    slots: Arc<Slots>,
+    pub(crate) queue: Arc<SharedQueue>,
+    pub(crate) slots: Arc<Slots>,
     /// The local holders, and the callers that wait behind one node.
-    shared: Arc<SharedPath>,
+    pub(crate) shared: Arc<SharedPath>,
     foreign_reported: AtomicBool,
     /// Whether a call that waits for a hold of the same client is being checked, or has been
     /// logged.
     self_wait: AtomicBool,
     /// Who is first in the queue, for errors.
-    first_seen: FirstSeen,
+    pub(crate) first_seen: FirstSeen,
 }
 
 impl LocalOwner {
@@ -253,7 +253,7 @@ impl PathLock {
                     });
                 }
             }
-            return match asked.agrees_with(path_lock.options()) {
+            return match asked.agrees_with(&path_lock.options) {
                 Ok(()) => Ok(Arc::clone(path_lock)),
                 Err(option) => Err(BuildError::ConflictingOptions {
                     path: path.user().to_owned(),
@@ -309,23 +309,6 @@ impl PathLock {
         }
     }
 
-    pub(crate) fn client(&self) -> &Arc<Core> {
-        &self.client
-    }
-
-    pub(crate) fn path(&self) -> &LockPath {
-        &self.path
-    }
-
-    /// Returns how the nodes of its queue are named.
-    pub(crate) fn naming(&self) -> Naming {
-        self.options.naming()
-    }
-
-    pub(crate) fn options(&self) -> &LockOptions {
-        &self.options
-    }
-
     /// Returns the data of a node that is created now.
     pub(crate) fn node_data(&self) -> Cow<'_, [u8]> {
         match &self.options.data {
@@ -348,16 +331,6 @@ impl PathLock {
         owner
     }
 
-    /// Returns the local queue, which decides which attempt is next.
-    pub(crate) fn queue(&self) -> &Arc<SharedQueue> {
-        &self.queue
-    }
-
-    /// Returns what the callers of this client share at the path.
-    pub(crate) fn shared(&self) -> &Arc<SharedPath> {
-        &self.shared
-    }
-
     /// Returns whether the callers that ask for a lock of this kind wait together, behind one node,
     /// and have nodes one after the other or at once. All other callers have nodes of their own.
     pub(crate) fn waits_together(&self, kind: Kind) -> bool {
@@ -366,11 +339,6 @@ impl PathLock {
             Recipe::ReadWriteLock => true,
             Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => false,
         }
-    }
-
-    /// Returns the slots of its attempts.
-    pub(crate) fn slots(&self) -> &Arc<Slots> {
-        &self.slots
     }
 
     /// Returns whether each contender has a node from the beginning
@@ -385,11 +353,6 @@ impl PathLock {
                 false
             }
         }
-    }
-
-    /// Returns the knowledge of the node that is first in the queue.
-    pub(crate) fn first_seen(&self) -> &FirstSeen {
-        &self.first_seen
     }
 
     /// Returns whether errors need not ask who is first, because a hold of this client excludes all
@@ -624,7 +587,7 @@ impl Drop for PathLock {
     fn drop(&mut self) {
         // The tasks of the waiting callers end now, and do not wait for further ones.
         for kind in [Kind::Exclusive, Kind::Shared] {
-            self.shared.wake(kind).notify_one();
+            self.shared.wake.of(kind).notify_one();
         }
         self.registry
             .forget(&(self.path.clone(), self.options.recipe));

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::lock::first::{ask_at, contender, in_queue};
+use crate::engine::lock::first::{contender, in_queue};
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::requests::{delete_late_creates, list, list_alone};
@@ -40,9 +40,7 @@ pub(crate) async fn participants(
 ) -> Result<Vec<NodePath>, Error> {
     let queue = usable_queue(path_lock).await?;
     let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
-    Ok(nodes
-        .map(|name| path_lock.path().user_child(name))
-        .collect())
+    Ok(nodes.map(|name| path_lock.path.user_child(name)).collect())
 }
 
 /// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
@@ -90,8 +88,8 @@ pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
 /// Waits until something happens to a contender's node, if it can be watched. Returns whether
 /// something has.
 async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
-    let path = &path_lock.path().child(node);
-    let watched = path_lock.client().repeat(|session, handle| async move {
+    let path = &path_lock.path.child(node);
+    let watched = path_lock.client.repeat(|session, handle| async move {
         let watching = session.watches.watch(path, WatchUse::Node);
         if watching.is_none() {
             return Ok(None);
@@ -111,8 +109,8 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
 
 /// Returns the queue as it is now. `None` if the directory does not exist.
 pub(crate) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
-    let path = path_lock.path();
-    let listing = path_lock.client().repeat(|session, handle| async move {
+    let path = &path_lock.path;
+    let listing = path_lock.client.repeat(|session, handle| async move {
         match list(path_lock, &session, &handle).await {
             Ok(listing) => Ok(Some(listing)),
             Err(zk::Error::NoNode) => Ok(None),
@@ -174,7 +172,7 @@ pub(crate) fn unseen(
 pub(crate) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Error {
     match unusable {
         Unusable::OtherOrder(name) => {
-            let node = path_lock.path().user_child(&name);
+            let node = path_lock.path.user_child(&name);
             path_lock
                 .error(Purpose::Look, RequestFailure::MixedRecipes)
                 .at(node)
@@ -192,7 +190,7 @@ pub(crate) async fn orphaned(
     kind: Kind,
     ahead: Option<(&Queue, Option<&str>)>,
 ) -> Option<AcquireError> {
-    let mut orphans = session.nodes.refused_orphans(Some(path_lock.path()));
+    let mut orphans = session.nodes.refused_orphans(Some(&path_lock.path));
     if orphans.is_empty() {
         return None;
     }
@@ -215,7 +213,7 @@ pub(crate) async fn refused_again(
     let (orphan, source) = first_refused(session, orphans).await?;
     let node = orphan.directory.user_child(&orphan.name);
     Some(AcquireError::Orphaned {
-        path: path_lock.path().user().to_owned(),
+        path: path_lock.path.user().to_owned(),
         node,
         source,
     })
@@ -273,19 +271,19 @@ pub(crate) fn in_the_way(
         if !is_leaving(path_lock, session, queue, name) {
             return InTheWay::Live(Ahead {
                 count,
-                first: Some(path_lock.path().user_child(name)),
+                first: Some(path_lock.path.user_child(name)),
             });
         }
         leaving = Some(name);
     }
     leaving.map_or(InTheWay::Nothing, |name| {
-        InTheWay::Leaving(path_lock.path().child(name))
+        InTheWay::Leaving(path_lock.path.child(name))
     })
 }
 
 /// Returns whether this client is deleting a contender, or was when the list arrived.
 fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str) -> bool {
-    queue.is_leaving(name) || session.nodes.is_leaving(path_lock.path(), name)
+    queue.is_leaving(name) || session.nodes.is_leaving(&path_lock.path, name)
 }
 
 /// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
@@ -296,12 +294,12 @@ pub(crate) fn saw_first(
     session: &Session,
     queue: &Queue,
 ) -> Option<Arc<str>> {
-    if path_lock.options().semaphore.is_some() {
+    if path_lock.options.semaphore.is_some() {
         return None;
     }
     let is_live = |name: &&str| !is_leaving(path_lock, session, queue, name);
     let first = queue.in_order(None).find(is_live)?;
-    path_lock.first_seen().saw(first)
+    path_lock.first_seen.saw(first)
 }
 
 /// Records the live leases of a semaphore, the oldest of which is first, for errors. Returns them,
@@ -324,7 +322,7 @@ pub(crate) fn saw_leases(
         count: leases.len().saturating_sub(leaving.len()),
         first: Some(semaphore.leases.user_child(first)),
     };
-    Some((ahead, path_lock.first_seen().saw(first)))
+    Some((ahead, path_lock.first_seen.saw(first)))
 }
 
 /// Returns the contenders that a try would have to wait for, before it creates a node. The
@@ -355,10 +353,10 @@ pub(crate) async fn look_before_try(
         _ => return InTheWay::Nothing,
     };
     // Who holds the lock is read in the same flight, once for each node (docs/protocol.md#held-by).
-    let first = unknown.as_deref().map(|name| path_lock.path().child(name));
+    let first = unknown.as_deref().map(|name| path_lock.path.child(name));
     let first = &first;
     let certain = session.request(|handle| async move {
-        let sync = handle.sync(path_lock.path().server());
+        let sync = handle.sync(path_lock.path.server());
         let list = list_alone(path_lock, session, &handle);
         let read = first.as_deref().map(|path| handle.get_data(path));
         let read = async {
@@ -387,12 +385,12 @@ const ROUNDS: u32 = 2;
 /// Asks who is first in the queue, for an error, unless that is known or has just been asked. One
 /// of many calls that end soon asks for all (docs/protocol.md#held-by).
 pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
-    let first = path_lock.first_seen();
+    let first = &path_lock.first_seen;
     // A hold of this client is named by its line.
     if !first.begin() || path_lock.is_first_by_itself() {
         return;
     }
-    let Some(session) = path_lock.client().live() else {
+    let Some(session) = path_lock.client.live() else {
         return;
     };
     let asking = Arc::clone(path_lock);
@@ -401,24 +399,24 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
         let directory = path_lock.directory_of_holders();
         for _ in 0..ROUNDS {
             let is_live = |name: &Arc<str>| !session.nodes.is_leaving(directory, name);
-            if path_lock.first_seen().name().filter(is_live).is_none()
+            if path_lock.first_seen.name().filter(is_live).is_none()
                 && list_first(path_lock, session).await.is_none()
             {
                 return;
             }
-            let name = path_lock.first_seen().name().filter(is_live);
+            let name = path_lock.first_seen.name().filter(is_live);
             let is_gone = read_first(path_lock, session, name).await;
             if !is_gone {
                 return;
             }
         }
     };
-    path_lock.client().tasks.start(ask).detach();
+    path_lock.client.tasks.start(ask).detach();
 }
 
 /// Lists the nodes of the holders, which shows the first; `None` without an answer.
 async fn list_first(path_lock: &Arc<PathLock>, session: &Arc<Session>) -> Option<()> {
-    let Some(semaphore) = &path_lock.options().semaphore else {
+    let Some(semaphore) = &path_lock.options.semaphore else {
         let list =
             session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
         let queue = list.await.ok()?.ok()?.ok()?;
@@ -451,7 +449,7 @@ pub(crate) async fn read_first(
             false
         }
         Ok(Err(zk::Error::NoNode)) => {
-            path_lock.first_seen().gone(&name);
+            path_lock.first_seen.gone(&name);
             true
         }
         // The answer is for a message only.
@@ -459,9 +457,19 @@ pub(crate) async fn read_first(
     }
 }
 
+/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
+const BEFORE: Duration = Duration::from_millis(100);
+
+/// Returns when a call with this deadline asks who is first, for the error if it is not granted in
+/// time. The moment may have passed, of a call that another was ahead of until now. `None` if the
+/// clock does not reach back so far.
+pub(crate) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
+    deadline.checked_sub((asked / 4).min(BEFORE))
+}
+
 /// Waits until the deadline of a call. Asks shortly before it who is first.
 pub(crate) async fn until_deadline(path_lock: Arc<PathLock>, deadline: Instant, asked: Duration) {
-    if let Some(at) = ask_at(deadline, asked) {
+    if let Some(at) = ask_at(deadline, asked).filter(|at| *at > Instant::now()) {
         tokio::time::sleep_until(at.into()).await;
         ask_first(&path_lock);
     }
@@ -475,15 +483,15 @@ fn know_first(
     name: &str,
     (data, stat): &(Vec<u8>, zk::Stat),
 ) {
-    let (read, id) = ((&**data, stat), session.session_id());
-    let first = match &path_lock.options().semaphore {
+    let (read, id) = ((&**data, stat), session.session_id);
+    let first = match &path_lock.options.semaphore {
         Some(semaphore) => {
             let named = (name, ContenderKind::Permit);
             Some(contender(&semaphore.leases, named, read, id))
         }
-        None => in_queue(path_lock.naming(), path_lock.path(), name, read, id),
+        None => in_queue(path_lock.options.naming(), &path_lock.path, name, read, id),
     };
     if let Some(first) = first {
-        path_lock.first_seen().know(first);
+        path_lock.first_seen.know(first);
     }
 }

@@ -27,7 +27,7 @@ use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify}
 use crate::protocol::numbers::AttemptNumber;
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
-use crate::session::leftovers::cleanup::{Item, Orphan};
+use crate::session::leftovers::cleanup::{CleanupItem, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
@@ -55,8 +55,8 @@ pub(crate) fn new_id(naming: Naming) -> String {
 /// Reserves room for the node that the create with this id, a fresh one, is to make. Returns whether
 /// the session has room for it (docs/protocol.md#session-nodes).
 pub(crate) fn reserve_room(seat: Seat<'_>, id: &str) -> bool {
-    let beginning = seat.path_lock.naming().prefix(id, seat.kind);
-    let path = seat.path_lock.path().child(&beginning);
+    let beginning = seat.path_lock.options.naming().prefix(id, seat.kind);
+    let path = seat.path_lock.path.child(&beginning);
     seat.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
@@ -73,20 +73,17 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         number,
         kind,
     } = seat;
-    let beginning = path_lock.naming().prefix(&id, kind);
-    let path = path_lock.path().child(&beginning);
-    let what = (
-        zk::CreateMode::EphemeralSequential,
-        &*path_lock.options().acl,
-    );
+    let beginning = path_lock.options.naming().prefix(&id, kind);
+    let path = path_lock.path.child(&beginning);
+    let what = (zk::CreateMode::EphemeralSequential, &*path_lock.options.acl);
     let (path, beginning) = (&path, &beginning);
-    let queue = path_lock.queue();
-    let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number()));
-    let list_too = !may_wait && !queue.without_list().expects_first(session, kind);
+    let queue = &path_lock.queue;
+    let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number));
+    let list_too = !may_wait && !queue.without_list.expects_first(session, kind);
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
         let create = session.create(&handle, path, data, what);
-        queue.with(|queue| queue.step_aside(number, session.number()));
+        queue.with(|queue| queue.step_aside(number, session.number));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
@@ -124,13 +121,13 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
             if failure.kind == FailureKind::NoNode {
                 // The queue is notified before the directory is created: a later attempt must not be
                 // in it first.
-                queue.with(|queue| queue.directory_missing(number, session.number()));
+                queue.with(|queue| queue.directory_missing(number, session.number));
             }
             (Answer::No(failure), None)
         }
     };
     let standing = match (&create, &list, before) {
-        (Answer::Is(node), None, _) if queue.without_list().is_first(session, node) => {
+        (Answer::Is(node), None, _) if queue.without_list.is_first(session, node) => {
             Standing::First
         }
         (Answer::Is(_), None, Some(before)) => Standing::Behind(before),
@@ -153,16 +150,18 @@ fn created(
 ) -> (OwnNode, Option<Neighbour>) {
     session
         .nodes
-        .add(path_lock.path().child(&name), path_lock.as_owner());
-    let before = match classify(&name, path_lock.naming()) {
+        .add(path_lock.path.child(&name), path_lock.as_owner());
+    let before = match classify(&name, path_lock.options.naming()) {
         // Fair contenders of the session may wait for the node in memory.
-        Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
-            let leaving = |name: &str| session.nodes.is_leaving(path_lock.path(), name);
-            path_lock.queue().with(|queue| {
-                let before = queue.created(session.number(), &name, sequence);
+        Child::Contender { sequence, .. }
+            if path_lock.options.naming().family != Family::ReadWrite =>
+        {
+            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path, name);
+            path_lock.queue.with(|queue| {
+                let before = queue.created(session.number, &name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists
                 // instead.
-                before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
+                before.filter(|before| queue.is_live(session.number, &before.name, &leaving))
             })
         }
         _ => None,
@@ -177,7 +176,7 @@ pub(crate) async fn make_directories(
     }: Seat<'_>,
     directory: &LockPath,
 ) -> Answer<()> {
-    let (client, LockOptions { acl, parents, .. }) = (path_lock.client(), path_lock.options());
+    let (client, LockOptions { acl, parents, .. }) = (&path_lock.client, &path_lock.options);
     let made = session.request(|handle| async move {
         client
             .make_directories(&handle, directory.server(), acl, *parents)
@@ -193,8 +192,8 @@ pub(crate) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent 
     } = seat;
     if let Some(own) = own {
         path_lock
-            .queue()
-            .with(|queue| queue.stop_waiting(session.number(), own));
+            .queue
+            .with(|queue| queue.stop_waiting(session.number, own));
     }
     let list = session
         .request(|handle| async move { list(path_lock, session, &handle).await })
@@ -209,14 +208,14 @@ pub(crate) async fn inspect(
     }: Seat<'_>,
     name: &str,
 ) -> AcquireEvent {
-    let path = path_lock.path().child(name);
+    let path = path_lock.path.child(name);
     AcquireEvent::Inspected(match stat(session, &path).await {
         Answer::Is(stat) => {
             session.nodes.add(path, path_lock.as_owner());
-            if path_lock.naming().family != Family::ReadWrite {
+            if path_lock.options.naming().family != Family::ReadWrite {
                 path_lock
-                    .queue()
-                    .with(|queue| queue.know(session.number(), name));
+                    .queue
+                    .with(|queue| queue.know(session.number, name));
             }
             match session.check_owner(&stat) {
                 true => Answer::Is(own_node(name.to_owned(), &stat)),
@@ -242,10 +241,10 @@ pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
     } = seat;
     if let Some(own) = own.filter(|_| path_lock.is_fair()) {
         path_lock
-            .queue()
-            .with(|queue| queue.watch(session.number(), own, predecessor));
+            .queue
+            .with(|queue| queue.watch(session.number, own, predecessor));
     }
-    let path = path_lock.path().child(predecessor);
+    let path = path_lock.path.child(predecessor);
     let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else {
         return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
@@ -257,9 +256,13 @@ pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
         Answer::Is((data, stat, watcher)) => {
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
-            let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
-            let contender = || in_queue(naming, path_lock.path(), predecessor, read, id);
-            let seen = path_lock.first_seen().watched(predecessor, contender);
+            let (naming, read, id) = (
+                path_lock.options.naming(),
+                (&*data, &stat),
+                session.session_id,
+            );
+            let contender = || in_queue(naming, &path_lock.path, predecessor, read, id);
+            let seen = path_lock.first_seen.watched(predecessor, contender);
             (watcher, seen)
         }
         // A refusal (NoAuth) ends the attempt. An `exists` would set a watch without the
@@ -302,8 +305,8 @@ pub(crate) async fn wait_for(
     let (wake, told) = oneshot::channel();
     let wait = |own| {
         path_lock
-            .queue()
-            .with(|queue| queue.wait(session.number(), own, before, wake))
+            .queue
+            .with(|queue| queue.wait(session.number, own, before, wake))
     };
     if !own.is_some_and(wait) {
         // The node has been deleted in the meantime.
@@ -326,12 +329,12 @@ pub(crate) fn list<'a>(
     if !path_lock.is_fair() {
         return Box::pin(list_alone(path_lock, session, handle));
     }
-    let (queue, client) = (path_lock.queue(), path_lock.client());
+    let (queue, client) = (&path_lock.queue, &path_lock.client);
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
     Box::pin(shared_queue::ask_list(
         queue,
         client,
-        session.number(),
+        session.number,
         move || {
             let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
             async move {
@@ -350,7 +353,7 @@ pub(crate) fn list_alone(
     session: &Arc<Session>,
     handle: &zk::Client,
 ) -> impl Future<Output = Result<Listing, zk::Error>> {
-    let children = handle.list_children(path_lock.path().server());
+    let children = handle.list_children(path_lock.path.server());
     async move { Ok(read_list(path_lock, session, children.await?)) }
 }
 
@@ -360,11 +363,11 @@ pub(crate) fn read_list(
     session: &Arc<Session>,
     children: Vec<String>,
 ) -> Listing {
-    delete_late_creates(path_lock, path_lock.path(), session, &children);
+    delete_late_creates(path_lock, &path_lock.path, session, &children);
     let names = children.iter().map(String::as_str);
-    let leaving = session.nodes.leaving_of(path_lock.path(), names);
+    let leaving = session.nodes.leaving_of(&path_lock.path, names);
     let leaving = leaving.into_iter().map(ToOwned::to_owned).collect();
-    let listing = Queue::read_with(children, path_lock.naming(), leaving);
+    let listing = Queue::read_with(children, path_lock.options.naming(), leaving);
     if let Ok(queue) = &listing {
         path_lock.report_foreign_children(queue);
     }
@@ -405,11 +408,11 @@ pub(crate) fn delete_late_creates(
             node = late,
             "a create came through after it was given up"
         );
-        path_lock.client().cleanup.submit(Item {
+        path_lock.client.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: directory.clone(),
             orphan: Orphan::Node(late.to_owned()),
-            number: path_lock.client().cleanup.number(),
+            number: path_lock.client.cleanup.number(1),
             until_gone: None,
             done: None,
         });

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::{Hold, LockRef};
-use crate::engine::grant::observe;
+use crate::engine::acquisition;
+use crate::engine::acquisition::{Hold, LockRef};
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::requests::new_id;
 use crate::engine::while_held::revoke::MARKER;
@@ -29,7 +29,7 @@ use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
-use crate::session::leftovers::cleanup::{Done, Item, Orphan};
+use crate::session::leftovers::cleanup::{CleanupItem, Orphan, ReleaseReply};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
@@ -46,9 +46,9 @@ pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     // No other writer of this client has the node next, which becomes a reader's.
     hold.held.reserve();
     let (reply, outcome) = oneshot::channel();
-    let counted = hold.session().running.subscribe();
-    let client = Arc::clone(hold.path_lock.client());
-    let ticket = client.cleanup.ticket(hold.held.number().attempt());
+    let counted = hold.session.running.subscribe();
+    let client = Arc::clone(&hold.path_lock.client);
+    let ticket = client.cleanup.ticket(hold.held.number.attempt());
     let task = convert(Arc::clone(&hold));
     let converted = async move {
         let outcome = task.await;
@@ -62,21 +62,21 @@ pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     outcome.await.unwrap_or_else(|_| {
         // The task has ended before its answer: with the client, or by a panic.
         hold.held.handle_event(HoldEvent::Ended(LostReason::Closed));
-        let reason = hold.check_lost().unwrap_or(LostReason::Closed);
+        let reason = hold.held.check_lost().unwrap_or(LostReason::Closed);
         lost(hold, reason)
     })
 }
 
 async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
-    let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(hold.session()));
-    let (naming, own) = (path_lock.naming(), hold.node());
+    let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(&hold.session));
+    let (naming, own) = (path_lock.options.naming(), hold.node());
     // Reads the clock: a lock that another session may hold is not downgraded.
-    if let Some(reason) = hold.check_lost() {
+    if let Some(reason) = hold.held.check_lost() {
         return lost(hold, reason);
     }
     let new = naming.downgraded_name(&own, &new_id(naming));
     let Some(new) = new.filter(|_| hold.held.handle_event(HoldEvent::BeginConversion)) else {
-        let reason = hold.check_lost().unwrap_or(LostReason::Closed);
+        let reason = hold.held.check_lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
     };
     let mut unfinished = Unfinished {
@@ -89,8 +89,8 @@ async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
         path_lock: &path_lock,
         session: &session,
         hold: &hold,
-        create: path_lock.path().child(&unfinished.new),
-        delete: path_lock.path().child(&unfinished.own),
+        create: path_lock.path.child(&unfinished.new),
+        delete: path_lock.path.child(&unfinished.own),
         written: None,
     };
     let mut downgrade = Downgrade::default();
@@ -121,7 +121,7 @@ async fn finish(
     new: &str,
     downgraded: Downgraded,
 ) -> ConversionOutcome {
-    let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
+    let (session, held) = (Arc::clone(&hold.session), Arc::clone(&hold.held));
     let held_by = |node: &str, kind| {
         let node = node.into();
         held.handle_event(HoldEvent::EndConversion { node, kind })
@@ -129,8 +129,8 @@ async fn finish(
     let reason = match downgraded {
         Downgraded::Done => {
             if held_by(new, Kind::Shared) {
-                observe::converted(&held);
-                return match hold.check_lost() {
+                acquisition::converted(&held);
+                return match hold.held.check_lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),
                 };
@@ -140,7 +140,7 @@ async fn finish(
         }
         Downgraded::Refused(failure) => {
             if held_by(own, Kind::Exclusive) {
-                return match hold.check_lost() {
+                return match hold.held.check_lost() {
                     Some(reason) => lost(hold, reason),
                     None => Err(refused(hold, &failure)),
                 };
@@ -153,7 +153,7 @@ async fn finish(
             held.handle_event(HoldEvent::ConversionLost(LostReason::NodeDeleted));
             session
                 .nodes
-                .gone(&hold.path_lock.path().child(own), Gone::Unclear);
+                .gone(&hold.path_lock.path.child(own), Gone::Unclear);
             LostReason::NodeDeleted
         }
         Downgraded::Unknown => {
@@ -165,7 +165,7 @@ async fn finish(
         Downgraded::SessionGone => session.end_reason().unwrap_or(LostReason::Closed),
     };
     held.handle_event(HoldEvent::ConversionOver(reason));
-    let reason = hold.check_lost().unwrap_or(reason);
+    let reason = hold.held.check_lost().unwrap_or(reason);
     lost(hold, reason)
 }
 
@@ -178,7 +178,7 @@ fn refused(guard: Arc<Hold>, failure: &Failure) -> ConversionError<Arc<Hold>> {
 
 fn lost(guard: Arc<Hold>, reason: LostReason) -> ConversionOutcome {
     let source = Lost {
-        path: guard.path_lock.path().user().into(),
+        path: guard.path_lock.path.user().into(),
         reason,
     };
     Err(ConversionError::Lost { guard, source })
@@ -193,12 +193,12 @@ async fn delete(hold: &Hold, names: Vec<String>) {
     let _ = gone.await;
 }
 
-fn submit(hold: &LockRef, names: Vec<String>, done: Option<Done>) {
-    hold.path_lock.client().cleanup.submit(Item {
-        session: Arc::clone(hold.session()),
-        directory: hold.path_lock.path().clone(),
+fn submit(hold: &LockRef, names: Vec<String>, done: Option<ReleaseReply>) {
+    hold.path_lock.client.cleanup.submit(CleanupItem {
+        session: Arc::clone(&hold.session),
+        directory: hold.path_lock.path.clone(),
         orphan: Orphan::Nodes(names),
-        number: hold.held.number().attempt(),
+        number: hold.held.number.attempt(),
         until_gone: None,
         done,
     });
@@ -257,7 +257,7 @@ impl NodeExchange<'_> {
     /// Sends the transaction.
     async fn send(&mut self, handle: zk::Client) -> Answered {
         let (create, delete) = (self.create.as_str(), self.delete.as_str());
-        let acls = to_library(&self.path_lock.options().acl);
+        let acls = to_library(&self.path_lock.options.acl);
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
         let version = self.version();
         let exchange = |writer: &mut zk::MultiWriter<'_>| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::{LockRef, first};
+use crate::engine::acquisition::{LockRef, first};
 use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
 use crate::session::core::Core;
 use crate::session::live::zk_session::SessionGone;
@@ -70,8 +70,8 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     if let Some(lost) = lost_now() {
         return Err(lost.into());
     }
-    let client = owner.path_lock.client();
-    let (session, policy) = (Arc::clone(owner.session()), client.retry);
+    let client = &owner.path_lock.client;
+    let (session, policy) = (Arc::clone(&owner.session), client.retry);
     let mut losses: Vec<_> = holds
         .iter()
         .map(|hold| Box::pin(hold.when_lost()))
@@ -106,14 +106,14 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         }
         // The session has ended, and the lock with it, or the client has.
         Some(Err(Unanswered::NoSession(SessionGone))) | None => Err(owner
-            .lost_by(owner.session().end_reason().unwrap_or(LostReason::Closed))
+            .lost_by(owner.session.end_reason().unwrap_or(LostReason::Closed))
             .into()),
     }
 }
 
 /// Returns the loss of a lock whose client has ended.
 pub(crate) fn closed(hold: &LockRef) -> Lost {
-    hold.lost_by(hold.check_lost().unwrap_or(LostReason::Closed))
+    hold.lost_by(hold.held.check_lost().unwrap_or(LostReason::Closed))
 }
 
 /// Returns the error of a read that failed.

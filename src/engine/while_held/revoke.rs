@@ -48,7 +48,7 @@ pub(crate) async fn watch_node(
         let node = hold.name();
         drop(hold);
         let path = directory.child(&node);
-        let period = session.lease().heartbeat_interval();
+        let period = session.lease.rule.heartbeat_interval();
         let watching = session.watches.watch(&path, WatchUse::Revocation);
         let mut ended = pin!(session.ended());
         let (path_of_node, watched) = (path.as_str(), watching.is_some());

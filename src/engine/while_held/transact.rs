@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::LockRef;
+use crate::engine::acquisition::LockRef;
 use crate::engine::held::Held;
 use crate::error::{Lost, LostReason, TransactionError};
 use crate::protocol::failure::FailureKind;
@@ -122,7 +122,7 @@ pub(crate) async fn transact(
     let shared = holds.iter().copied().cloned().collect();
     match first
         .path_lock
-        .client()
+        .client
         .tasks
         .start(commit(shared, operations, write))
         .detach()
@@ -185,8 +185,8 @@ async fn commit(
     let Some(first) = holds.first() else {
         return Ok(());
     };
-    let session = first.session();
-    let acls = to_library(&first.path_lock.options().acl);
+    let session = &first.session;
+    let acls = to_library(&first.path_lock.options.acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let nodes: Vec<_> = holds.iter().map(|hold| hold.node()).collect();
     let paths: Vec<_> = holds

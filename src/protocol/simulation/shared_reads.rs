@@ -199,7 +199,7 @@ impl World<'_> {
             PassOn::Stays => {}
             PassOn::Delete => {
                 self.delete_shared(node);
-                self.paths[client].leave(number, hold_number(hold));
+                self.paths[client].hold_ended(number, hold_number(hold));
             }
             PassOn::To(..) => panic!("none waits in memory"),
         }
@@ -226,8 +226,8 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
-            let notified = self.paths[node.client].gone(node.number, hold_number(0));
-            self.paths[node.client].lose(node.number);
+            let notified = self.paths[node.client].node_missing(node.number, hold_number(0));
+            self.paths[node.client].hold_lost(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
                 assert_eq!(
@@ -270,7 +270,7 @@ impl World<'_> {
             }
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
-            Event::Close(client) => self.paths[client].waiters_mut(Kind::Shared).close(),
+            Event::Close(client) => self.paths[client].waiters.of_mut(Kind::Shared).close(),
         }
     }
 
@@ -281,7 +281,7 @@ impl World<'_> {
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
-        let is_open = |client: &usize| self.paths[*client].waiters(Kind::Shared).has_node();
+        let is_open = |client: &usize| self.paths[*client].waiters.of(Kind::Shared).has_open_node();
         events.extend((0..self.paths.len()).filter(is_open).map(Event::Close));
         events
     }

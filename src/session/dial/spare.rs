@@ -96,7 +96,7 @@ impl Spare {
             .with_session(info.clone())
             .with_detached()
             .with_fail_eagerly();
-        let tries = session.lease().spare_tries(server_timeout);
+        let tries = session.lease.rule.spare_tries(server_timeout);
         // Its pause before the next try of a pass, and that try.
         let rest = server_timeout.saturating_mul(2);
         Some(Self {
@@ -148,7 +148,7 @@ impl Spare {
         match self.take_up(session, order).await {
             TakenUp::By(server, handle) if self.beat_by(session, &handle).await => {
                 log::debug!(
-                    session = session.number().get(),
+                    session = session.number.get(),
                     server,
                     "a heartbeat by a spare connection"
                 );
@@ -163,7 +163,7 @@ impl Spare {
     /// Sends a heartbeat by a connection that has taken the session up. Returns whether the session
     /// lease was renewed.
     async fn beat_by(&self, session: &Arc<Session>, handle: &zk::Client) -> bool {
-        let before = session.lease().last_renewal();
+        let before = session.lease.last_renewal();
         session.set_kept_by_spare();
         // The client library ends the connection when the server is silent for too long.
         beat(&HeartbeatConnection {
@@ -171,7 +171,7 @@ impl Spare {
             spare: Some(handle),
         })
         .await;
-        session.lease().last_renewal() > before
+        session.lease.last_renewal() > before
     }
 
     /// Tries all servers until one takes the session up: side by side, so that one that is silent
@@ -267,7 +267,7 @@ impl Spare {
             Err(_) => None,
         };
         log::debug!(
-            session = session.number().get(),
+            session = session.number.get(),
             server = &server.given,
             ?error,
             "no spare connection"
@@ -299,7 +299,7 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
     };
     let spare = Arc::new(spare);
     // The number spreads clients, so that not all begin with the same server when it is back.
-    let start = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
+    let start = usize::try_from(session.session_id.unsigned_abs()).unwrap_or_default();
     let mut order = spare.order(start);
     loop {
         let is_away = states.peek_state() == zk::SessionState::Disconnected;
@@ -340,20 +340,20 @@ async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, order: Order
 
 /// Returns whether locks are held that a renewal can still keep.
 fn can_be_kept(session: &Session) -> bool {
-    session.holds.any() && session.lease().state() != LeaseState::Expired
+    session.holds.any() && session.lease.state() != LeaseState::Expired
 }
 
 /// Returns whether locks are held whose lease was not renewed for this long.
 fn is_due(session: &Session, from: Duration) -> bool {
-    let (last_renewal, now) = session.lease().last_renewal_and_now();
+    let (last_renewal, now) = session.lease.last_renewal_and_now();
     can_be_kept(session) && last_renewal.is_some_and(|renewal| now.since(renewal) >= from)
 }
 
 /// Returns how much of the lease is left without a renewal.
 fn left(session: &Session) -> Duration {
-    let (last_renewal, now) = session.lease().last_renewal_and_now();
+    let (last_renewal, now) = session.lease.last_renewal_and_now();
     let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
-    session.lease().duration().saturating_sub(age)
+    session.lease.rule.duration().saturating_sub(age)
 }
 
 /// Waits until the session has a connection again, or has ended, or its lease has.
@@ -423,7 +423,7 @@ mod tests {
             panic!("the session was not taken up");
         };
         assert!(spare.beat_by(&session, &handle).await);
-        assert!(session.lease().is_valid() && session.last_own_renewal().is_none());
+        assert!(session.lease.is_valid() && session.last_own_renewal().is_none());
         session.expired();
         assert!(!session.is_expired_by_servers());
         session.connected();

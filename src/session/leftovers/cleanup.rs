@@ -1,25 +1,56 @@
-//! Collects orphans to delete: the nodes of released and dropped guards, of cancelled and timed-out
-//! attempts, and nodes that may or may not exist (docs/protocol.md#cleanup). Cleanup owns a node
-//! from its submission to its end (docs/protocol.md#node-owners).
+//! Collects orphans, and deletes them: the nodes of released and dropped guards, of cancelled and
+//! timed-out attempts, and nodes that may or may not exist (docs/protocol.md#cleanup). Cleanup owns
+//! a node from its submission to its end (docs/protocol.md#node-owners).
 //!
 //! Submitting an item never blocks, so a `Drop` can do it: it marks the nodes as leaving, and sends
-//! the item to the [task](super::settle) on the session's thread. The queue between the two needs no
-//! bound of its own, because an item is a node, and nodes are bounded.
+//! the item to the [task](run) on the session's thread. The queue between the two needs no bound of
+//! its own, because an item is a node, and nodes are bounded.
 //!
-//! A [`Ticket`] counts an item until it is done. A flush waits for the tickets of all attempts that
-//! began before it (docs/protocol.md#flush), so a ticket is made before the state that it covers
-//! can be seen: before a lock counts as released, and before a caller that has left is forgotten.
+//! A [`Ticket`] counts an item until it is done; a panic ends it too. A flush waits for the tickets
+//! of all attempts that began before it (docs/protocol.md#flush), so a ticket is made before the
+//! state that it covers can be seen: before a lock counts as released, and before a caller that has
+//! left is forgotten.
+//!
+//! # The task
+//! Each node, or each directory of creates whose outcome is unknown, has a task.
+//!
+//! ```text
+//!   a node                    --> `settle`: hand-over to the next waiter, or deletion --> done
+//!   a create without answer   --> `settle_together`: a write, then a list of the directory
+//!                                     | the node of the create is there    | it is not there
+//!                                     v                                    v
+//!                                 a node to delete                  remembered as a late create
+//! ```
+//!
+//! A deletion is repeated, with growing pauses, until the node is known to be gone or the session
+//! has ended (docs/protocol.md#cleanup). A deletion that the servers refuse is logged and given up:
+//! the end of the session deletes the node.
+//!
+//! Creates of one directory are settled together, by one write and one list for all that have come
+//! until then: with a list of a long directory for each, they would delay the heartbeats
+//! (docs/protocol.md#write-barrier). Creates that come while their group is being settled wait for
+//! the next round, because the list may have been sent before theirs.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::task::{self, JoinError, JoinSet};
+use zookeeper_client as zk;
 
-use crate::error::{Lost, LostReason, ReleaseError};
-use crate::protocol::numbers::AttemptNumber;
+use crate::error::{LostReason, ReleaseError};
+use crate::protocol::node_name::id;
+use crate::protocol::numbers::{AttemptNumber, SessionNumber};
 use crate::session::contents::creates::AbandonedCreate;
+use crate::session::leftovers::deletion::{
+    HandOver, delete, delete_after, hand_over, lost, repeat_until_decided,
+};
 use crate::session::live::zk_session::Session;
+use crate::session::reports::journal::TARGET;
+use crate::session::reports::log;
+use crate::session::threads::background::here;
+use crate::session::threads::waker::send_at_once;
 use crate::values::path::LockPath;
 
 /// The nodes to delete: no attempt and no guard needs them any more.
@@ -40,7 +71,7 @@ pub(crate) enum Orphan {
 }
 
 /// An orphan, and the values that wait for its deletion.
-pub(crate) struct Item {
+pub(crate) struct CleanupItem {
     pub(crate) session: Arc<Session>,
     pub(crate) directory: LockPath,
     pub(crate) orphan: Orphan,
@@ -49,14 +80,14 @@ pub(crate) struct Item {
     /// The slot of the attempt, which is free when this is dropped: when the node is gone.
     pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
-    pub(crate) done: Option<Done>,
+    pub(crate) done: Option<ReleaseReply>,
 }
 
 /// Where the result of an item is sent.
-pub(crate) type Done = oneshot::Sender<Result<(), ReleaseError>>;
+pub(crate) type ReleaseReply = oneshot::Sender<Result<(), ReleaseError>>;
 
 /// The items to delete, each with the ticket that counts it.
-pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
+pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(CleanupItem, Ticket)>;
 
 /// The outstanding work of cleanup, by the number of the attempt that it comes from.
 ///
@@ -115,13 +146,12 @@ impl Drop for Ticket {
 /// The sending side of cleanup; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Cleanup {
-    items: mpsc::UnboundedSender<(Item, Ticket)>,
+    items: mpsc::UnboundedSender<(CleanupItem, Ticket)>,
     pending: watch::Sender<Tickets>,
 }
 
 impl Cleanup {
-    /// Returns a cleanup and its queue, for the [task](crate::session::leftovers::settle)
-    /// that does its work.
+    /// Returns a cleanup and its queue, for the [task](run) that does its work.
     pub(crate) fn new() -> (Self, CleanupQueue) {
         let (items, queue) = mpsc::unbounded_channel();
         let pending = watch::Sender::new(Tickets::default());
@@ -130,7 +160,7 @@ impl Cleanup {
 
     /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path
     /// locks limit.
-    pub(crate) fn submit(&self, item: Item) {
+    pub(crate) fn submit(&self, item: CleanupItem) {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.mark_leaving(item.directory.child(name));
         match &item.orphan {
@@ -144,13 +174,8 @@ impl Cleanup {
         }
     }
 
-    /// Returns the number of a new attempt, greater than all before.
-    pub(crate) fn number(&self) -> AttemptNumber {
-        self.number_with(1)
-    }
-
     /// Returns the number of a new attempt that may get this many holds, each of which has a number.
-    pub(crate) fn number_with(&self, holds: u32) -> AttemptNumber {
+    pub(crate) fn number(&self, holds: u32) -> AttemptNumber {
         let mut number = AttemptNumber::default();
         self.pending.send_if_modified(|tickets| {
             number = tickets.next;
@@ -181,19 +206,246 @@ impl Cleanup {
     }
 }
 
-/// Returns the error of a deletion that came after the lock was lost.
-pub(crate) fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
-    ReleaseError::Lost(Lost {
-        path: directory.user().into(),
-        reason,
-    })
-}
-
 /// Sends the result of an item to its receiver.
-pub(crate) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
+pub(crate) fn finish(done: Option<ReleaseReply>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
         // An error means that the release was cancelled. It goes on, and its result has no
         // receiver.
         let _ = done.send(result);
+    }
+}
+
+/// The session and directory of creates whose outcome is unknown.
+type CreateGroup = (SessionNumber, LockPath);
+
+/// The items that a finished task leaves to do.
+type OpenItems = Vec<(CleanupItem, Ticket)>;
+
+/// Deletes orphans until all senders of items are dropped and all items are done.
+pub(crate) async fn run(mut items: CleanupQueue) {
+    let mut tasks = CleanupTasks::default();
+    let mut open = true;
+    while open || !tasks.running.is_empty() {
+        tokio::select! {
+            item = items.recv(), if open => match item {
+                Some((item, ticket)) => tasks.begin(item, ticket),
+                None => open = false,
+            },
+            Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
+        }
+    }
+}
+
+/// The tasks that work on items.
+#[derive(Default)]
+struct CleanupTasks {
+    running: JoinSet<OpenItems>,
+    /// The groups of creates that are being settled, by their tasks.
+    settling: HashMap<task::Id, CreateGroup>,
+    /// The items of those groups that have come since.
+    waiting: HashMap<CreateGroup, OpenItems>,
+}
+
+impl CleanupTasks {
+    /// Has an item worked on, or has it wait for the task of its group.
+    fn begin(&mut self, item: CleanupItem, ticket: Ticket) {
+        if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
+            // The first request is sent at once where it may be, so that what is sent by a task
+            // that was started after the item was submitted is behind it: a create that overtook
+            // the deletion of its client's last node would wait for that node. After a panic the
+            // drop of the item tells its receiver.
+            if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
+                self.running.spawn(here(work));
+            }
+            return;
+        }
+        let group = (item.session.number, item.directory.clone());
+        match self.waiting.get_mut(&group) {
+            Some(others) => others.push((item, ticket)),
+            None => self.settle(group, vec![(item, ticket)]),
+        }
+    }
+
+    /// Has the creates of a group settled by one task. Creates of that group wait from here on.
+    fn settle(&mut self, group: CreateGroup, items: OpenItems) {
+        self.waiting.insert(group.clone(), OpenItems::new());
+        let task = self.running.spawn(here(settle_together(items))).id();
+        self.settling.insert(task, group);
+    }
+
+    /// Goes on after the end of a task: with the nodes that it has found, and with the creates that
+    /// have come meanwhile.
+    fn ended(&mut self, done: Result<(task::Id, OpenItems), JoinError>) {
+        let (task, found) = match done {
+            Ok((task, found)) => (task, found),
+            // The task has panicked, and the drop of its items told their receivers.
+            Err(error) => (error.id(), OpenItems::new()),
+        };
+        for (item, ticket) in found {
+            self.running.spawn(here(alone(item, ticket)));
+        }
+        if let Some(group) = self.settling.remove(&task) {
+            let more = self.waiting.remove(&group).unwrap_or_default();
+            if !more.is_empty() {
+                self.settle(group, more);
+            }
+        }
+    }
+}
+
+/// Finds out which creates of one directory have happened. Returns those as nodes to delete.
+async fn settle_together(items: OpenItems) -> OpenItems {
+    let mut found = OpenItems::new();
+    let Some((first, _)) = items.first() else {
+        return found;
+    };
+    let (session, directory) = (Arc::clone(&first.session), first.directory.clone());
+    let Orphan::UnknownCreate { beginning, .. } = &first.orphan else {
+        return found;
+    };
+    let result = look_behind(&session, &directory, beginning).await;
+    let by_id: HashMap<&str, &String> = match &result {
+        Ok(children) => children
+            .iter()
+            .filter_map(|child| Some((id(child)?, child)))
+            .collect(),
+        Err(_) => HashMap::new(),
+    };
+    for (mut item, ticket) in items {
+        let Orphan::UnknownCreate { create, .. } = &item.orphan else {
+            continue;
+        };
+        let id = create.id();
+        match (&result, by_id.get(id)) {
+            (Ok(_), Some(name)) => {
+                // The node is known from here on, before the create is none that is abandoned: if
+                // the deletion is refused, the node is a refused orphan.
+                session.nodes.mark_leaving(directory.child(name));
+                item.orphan = Orphan::Node((*name).clone());
+                found.push((item, ticket));
+            }
+            (Ok(_), None) => {
+                // The create may still happen, if a server has its request.
+                session.unknown_creates.remember(&directory, id);
+                drop(item.until_gone.take());
+                finish(item.done, Ok(()));
+            }
+            (Err(error), _) => {
+                if let ReleaseError::Refused { source, .. } = error {
+                    create.keep_counted();
+                    // A later list of the directory may show it.
+                    session.unknown_creates.remember(&directory, id);
+                    let path = directory.user();
+                    log::error!(path, id, %source, "whether a lock node was created could not be found out");
+                }
+                drop(item.until_gone.take());
+                finish(item.done, Err(error.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Lists a directory, after everything that the session has sent before is decided.
+async fn look_behind(
+    session: &Session,
+    directory: &LockPath,
+    beginning: &str,
+) -> Result<Vec<String>, ReleaseError> {
+    // The deletion of a name that cannot exist is a committed write of this session. Once it is
+    // answered, everything that the session sent before is decided. A `sync` proves less, because a
+    // deposed leader answers it.
+    let window = &session.windows.removals;
+    delete(session, directory, beginning, window).await?;
+    repeat_until_decided(
+        session,
+        directory,
+        directory.server(),
+        window,
+        |handle| async move {
+            match handle.list_children(directory.server()).await {
+                Err(zk::Error::NoNode) => Ok(Vec::new()),
+                answer => answer,
+            }
+        },
+    )
+    .await
+}
+
+/// Deletes the node of an item. Leaves nothing else to do.
+async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
+    let CleanupItem {
+        session,
+        directory,
+        orphan,
+        number: _,
+        until_gone,
+        done,
+    } = item;
+    let result = settle(&session, &directory, &orphan).await;
+    if let Err(ReleaseError::Refused { node, source, .. }) = &result {
+        let (node, error) = (node.as_str(), source);
+        log::error!(node, %error, "a lock node could not be deleted and stays until its session ends");
+    }
+    if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
+        let (path, node) = (directory.user(), name);
+        log::debug!(
+            [name: "orphan.deleted", target: TARGET] path, node,
+            "a node that no caller needed was deleted"
+        );
+        log::count!(orphan_deleted);
+    }
+    // The slot is free before the caller is notified that the node is gone, so that another attempt
+    // may have it by then.
+    drop(until_gone);
+    finish(done, result);
+    drop(ticket);
+    OpenItems::new()
+}
+
+async fn settle(
+    session: &Session,
+    directory: &LockPath,
+    orphan: &Orphan,
+) -> Result<(), ReleaseError> {
+    let windows = &session.windows;
+    match orphan {
+        Orphan::Node(name) => delete(session, directory, name, &windows.removals)
+            .await?
+            .by_us(directory),
+        Orphan::Hold {
+            name,
+            hand_over: may,
+        } => {
+            let handed_over = if *may {
+                hand_over(session, directory, name).await?
+            } else {
+                HandOver::NotDone
+            };
+            let asked = match handed_over {
+                HandOver::Done => return Ok(()),
+                HandOver::NotDone => false,
+                HandOver::Unknown => true,
+            };
+            delete_after(session, directory, name, &windows.releases, asked)
+                .await?
+                .by_us(directory)
+        }
+        Orphan::Nodes(names) => {
+            let mut result = Ok(());
+            for name in names {
+                match delete(session, directory, name, &windows.releases).await {
+                    // The other nodes can be deleted nevertheless.
+                    Err(refused @ ReleaseError::Refused { .. }) => {
+                        result = result.and(Err(refused));
+                    }
+                    Err(over) => return Err(over),
+                    Ok(_) => {}
+                }
+            }
+            result
+        }
+        // Creates are settled by `settle_together`.
+        Orphan::UnknownCreate { .. } => Ok(()),
     }
 }

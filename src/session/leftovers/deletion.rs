@@ -12,12 +12,11 @@
 
 use zookeeper_client as zk;
 
-use crate::error::{Cause, LostReason, ReleaseError};
+use crate::error::{Cause, Lost, LostReason, ReleaseError};
 use crate::protocol::failure::FailureKind;
 use crate::protocol::local_queue::Gone;
 use crate::session::contents::limits::Window;
 use crate::session::contents::nodes::RefusedOrphan;
-use crate::session::leftovers::cleanup::lost;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::reports::observer;
@@ -234,4 +233,12 @@ fn session_ended<T>(session: &Session, directory: &LockPath) -> Result<T, Releas
         directory,
         session.end_reason().unwrap_or(LostReason::Closed),
     ))
+}
+
+/// Returns the error of a deletion that came after the lock was lost.
+pub(crate) fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
+    ReleaseError::Lost(Lost {
+        path: directory.user().into(),
+        reason,
+    })
 }

@@ -2,6 +2,4 @@
 //! waits for it only in a flush. It never deletes a node whose owner may live.
 
 pub(crate) mod cleanup;
-
 pub(crate) mod deletion;
-pub(crate) mod settle;

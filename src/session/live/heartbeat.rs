@@ -58,7 +58,7 @@ pub(crate) async fn run(session: Arc<Session>) {
         let by_clock = has_nodes || news;
         if sent.is_none() && session.holds.any() {
             // The create of the node renewed the lease. From here on heartbeats check the node.
-            sent = session.lease().last_renewal();
+            sent = session.lease.last_renewal();
         }
         let is_beating = has_nodes && connected;
         let wait = if is_beating && at_once {
@@ -75,7 +75,7 @@ pub(crate) async fn run(session: Arc<Session>) {
         }
         let wait = if by_clock {
             wait.min(LONGEST_PAUSE)
-                .min(session.lease().heartbeat_interval() / 4)
+                .min(session.lease.rule.heartbeat_interval() / 4)
         } else {
             wait
         };
@@ -101,14 +101,14 @@ pub(crate) async fn run(session: Arc<Session>) {
 /// expired lease.
 fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration {
     let now = clock::now();
-    let lease = session.lease();
+    let lease = &session.lease;
     let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
     let left =
-        age(session.lease().last_renewal()).and_then(|age| lease.duration().checked_sub(age));
+        age(session.lease.last_renewal()).and_then(|age| lease.rule.duration().checked_sub(age));
     // An expired lease stays expired until the next renewal, which is not waited for here.
     let until_over = left
         .filter(|left| !left.is_zero())
-        .unwrap_or_else(|| lease.duration());
+        .unwrap_or_else(|| lease.rule.duration());
     if !is_beating {
         return until_over;
     }
@@ -116,7 +116,7 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
     // one. Only a heartbeat shows that the node of a held lock exists.
     let quiet = match age(sent) {
         Some(sent) if session.holds.any() => Some(sent),
-        sent => age(session.lease().last_renewal())
+        sent => age(session.lease.last_renewal())
             .into_iter()
             .chain(sent)
             .min(),
@@ -125,6 +125,7 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
         return Duration::ZERO;
     };
     lease
+        .rule
         .heartbeat_interval()
         .saturating_sub(quiet)
         .min(until_over)
@@ -138,8 +139,8 @@ async fn send(session: &Arc<Session>) {
     })
     .await;
     let took = clock::now().since(sent);
-    if took > session.lease().heartbeat_interval() {
-        let (session, took_ms) = (session.number().get(), took.as_secs_f64() * 1_000.0);
+    if took > session.lease.rule.heartbeat_interval() {
+        let (session, took_ms) = (session.number.get(), took.as_secs_f64() * 1_000.0);
         log::debug!(
             [name: "heartbeat.late", target: TARGET] session, took_ms,
             "a heartbeat was answered late, or not at all"
@@ -171,7 +172,7 @@ impl HeartbeatConnection<'_> {
     fn failed(&self, error: &zk::Error) {
         // The end of a spare connection is not that of the session.
         let failure = self.spare.is_none().then(|| self.session.judge(error));
-        log::debug!(session = self.session.number().get(), %error, ?failure, "no heartbeat");
+        log::debug!(session = self.session.number.get(), %error, ?failure, "no heartbeat");
     }
 }
 
@@ -394,7 +395,7 @@ mod tests {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
-        session.lease().renewed(clock::now());
+        session.lease.renewed(clock::now());
         let beats = tokio::spawn(run(Arc::clone(&session)));
         // Looks at a session without nodes first.
         tokio::task::yield_now().await;
@@ -403,13 +404,13 @@ mod tests {
             directory,
             told: watch::Sender::new(false),
         });
-        session.update_registration(&(Arc::<Held>::clone(&held) as Arc<dyn SessionLock>));
+        session.update_registration(&held);
         let mut told = held.told.subscribe();
         let writes = async {
             loop {
-                session.lease().renewed(clock::now());
+                session.lease.renewed(clock::now());
                 // The pace of the other writes.
-                tokio::time::sleep(session.lease().heartbeat_interval() / 10).await;
+                tokio::time::sleep(session.lease.rule.heartbeat_interval() / 10).await;
             }
         };
         let checked = async {

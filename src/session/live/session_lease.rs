@@ -25,7 +25,7 @@ use std::{io, ptr};
 
 use tokio::sync::{Notify, watch};
 
-use crate::protocol::lease::{Lease, LeaseState, SpareTries};
+use crate::protocol::lease::{Lease, LeaseState};
 use crate::protocol::moment::Moment;
 use crate::session::threads::background::OfProcess;
 use crate::session::threads::clock::Latest;
@@ -34,7 +34,7 @@ use crate::session::threads::{background, clock};
 
 /// The lease of one session.
 pub(crate) struct SessionLease {
-    rule: Lease,
+    pub(crate) rule: Lease,
     /// The negotiated session timeout.
     timeout: Duration,
     /// When the last write was sent that renewed the lease.
@@ -56,18 +56,6 @@ impl SessionLease {
             // The lease is not valid before the first renewal.
             told: watch::Sender::new(false),
         }
-    }
-
-    pub(crate) fn heartbeat_interval(&self) -> Duration {
-        self.rule.heartbeat_interval()
-    }
-
-    pub(crate) fn duration(&self) -> Duration {
-        self.rule.duration()
-    }
-
-    pub(crate) fn spare_tries(&self, server_timeout: Duration) -> SpareTries {
-        self.rule.spare_tries(server_timeout)
     }
 
     /// Renews the lease: a write that was sent at `sent` has been answered.
@@ -346,7 +334,7 @@ mod tests {
                 .any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&session)))
         };
         assert!(is_watched_now());
-        server.expire_session(session.session_id());
+        server.expire_session(session.session_id);
         guard.lost().await;
         // The thread forgets it when it wakes, which is within a second.
         let forgotten = || (!is_watched_now()).then_some(());

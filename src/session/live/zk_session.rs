@@ -31,15 +31,16 @@ use crate::session::threads::mutex::Mutex;
 /// One session, from its establishment to its end: then no lock is held or waited for in it any
 /// more, and no request can be sent in it.
 pub(crate) struct Session {
-    number: SessionNumber,
-    session_id: i64,
+    /// The number of the session within its client, from 1.
+    pub(crate) number: SessionNumber,
+    pub(crate) session_id: i64,
     /// `None` once the session has ended, so that a guard that is kept for long does not keep the
     /// connection of a dead session.
     handle: Mutex<Option<zk::Client>>,
     ended: watch::Sender<Option<LostReason>>,
     /// The negotiated session timeout.
     timeout: Duration,
-    lease: SessionLease,
+    pub(crate) lease: SessionLease,
     pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
@@ -133,15 +134,6 @@ impl Session {
             expired_by_servers: AtomicBool::new(false),
             kept_by_spare: AtomicBool::new(false),
         })
-    }
-
-    /// Returns the number of the session within its client, from 1.
-    pub(crate) fn number(&self) -> SessionNumber {
-        self.number
-    }
-
-    pub(crate) fn session_id(&self) -> i64 {
-        self.session_id
     }
 
     /// Returns the negotiated session timeout.
@@ -281,7 +273,7 @@ impl Session {
     /// servers have replaced the session, which ends here too (docs/protocol.md#replaced-session).
     /// Returns whether it does.
     pub(crate) fn check_owner(&self, stat: &zk::Stat) -> bool {
-        let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
+        let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id;
         if !owns {
             self.end(LostReason::SessionReplaced);
         }
@@ -291,11 +283,6 @@ impl Session {
     /// Returns whether there are nodes in the session, as far as is known.
     pub(crate) fn has_nodes(&self) -> bool {
         *self.nodes.count().borrow() > 0 || !self.unknown_creates.is_empty()
-    }
-
-    /// Returns the lease of the session.
-    pub(crate) fn lease(&self) -> &SessionLease {
-        &self.lease
     }
 
     /// Returns whether a lock that is held in the session may be granted to another caller without
@@ -323,8 +310,9 @@ impl Session {
 
     /// Registers a lock by its state at this moment, or forgets it. Called after each change of that
     /// state.
-    pub(crate) fn update_registration(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
-        let (is_first, lease_end) = self.holds.update(lock);
+    pub(crate) fn update_registration<L: SessionLock + 'static>(self: &Arc<Self>, lock: &Arc<L>) {
+        let lock: Arc<dyn SessionLock> = Arc::<L>::clone(lock);
+        let (is_first, lease_end) = self.holds.update(&lock);
         if is_first {
             session_lease::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
         }

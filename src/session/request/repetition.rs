@@ -234,7 +234,7 @@ impl Session {
         let mut probe = pin!(handle.sync("/"));
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context) {
-            let (session, session_id) = (self.number().get(), format!("{:#x}", self.session_id()));
+            let (session, session_id) = (self.number.get(), format!("{:#x}", self.session_id));
             log::error!(
                 session,
                 session_id,

@@ -23,7 +23,7 @@ fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
 /// Returns the holds of this client's guards, by the clock: at this path if one is given, otherwise
 /// all.
 fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, LocalOwner)> {
-    let at = |path_lock: &Arc<PathLock>| path.is_none_or(|path| path_lock.path().user() == path);
+    let at = |path_lock: &Arc<PathLock>| path.is_none_or(|path| path_lock.path.user() == path);
     let mut found = Vec::new();
     for path_lock in path_locks(registry).into_iter().filter(at) {
         for holder in path_lock.holders().into_iter().filter(LocalOwner::holds) {
@@ -38,7 +38,7 @@ fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Loca
 pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     let mut all: Vec<_> = holders(registry, None)
         .iter()
-        .map(|(path_lock, holder)| holder.as_holding(path_lock.path().user()))
+        .map(|(path_lock, holder)| holder.as_holding(path_lock.path.user()))
         .collect();
     all.sort_by(|one, other| one.path().cmp(other.path()));
     all
