@@ -1,6 +1,6 @@
-//! The client, from which all recipes are made. Its handles share a [`Core`], which has the session,
-//! and two registries: of the path locks, and of the turns at the paths of persistent nodes. This
-//! is the public API; `session/core.rs` says how long each part lives.
+//! The client, from which all recipes are created. Its handles share a [`Core`], which has the
+//! session, and two registries: one of the path locks, and one of the turns at the paths of
+//! persistent nodes. This file is the public API; `session/core.rs` says how long each part lives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,14 +36,14 @@ use crate::values::tls::TlsOptions;
 ///
 /// A client is cheap to clone, and clones share everything. The session runs on a separate thread,
 /// so blocking your runtime does not lose a lock. When a session ends, all locks held in it are
-/// lost, and the client, as its [`RetryPolicy`] says, establishes a new session, in which waiters
-/// queue again, in the same order.
+/// lost. The client establishes a new session, under its [`RetryPolicy`], and waiters queue again
+/// in the new session, in the same order.
 ///
 /// The session lives as long as any clone, recipe or guard of the client. When the last of them is
 /// dropped, the session is closed in the background. If the process exits before that, its locks
 /// stay held until the session expires, so call [`close`](Self::close) at the end of `main`.
 ///
-/// A forked child process must not use the client, because it has no thread that serves the
+/// A forked child process must not use the client, because the child has no thread that serves the
 /// connection.
 ///
 /// # Examples
@@ -288,8 +288,8 @@ impl Client {
     ///
     /// The call tries once more to delete nodes whose deletion the servers have refused. It does
     /// not wait for guards that are still held, nor for a dropped
-    /// [`LeaderLatch`](crate::LeaderLatch) or [`PersistentNode`](crate::PersistentNode): close
-    /// these.
+    /// [`LeaderLatch`](crate::LeaderLatch) or [`PersistentNode`](crate::PersistentNode); to wait
+    /// for these, call their `close`.
     ///
     /// # Errors
     /// Returns [`ReleaseError::TimedOut`] if the deletions take longer than `timeout`; the cleanup
@@ -389,8 +389,8 @@ impl Client {
     /// session ends. The paths of these requests are below a namespace in the connect string, but
     /// not below the builder's.
     ///
-    /// Keep no clone of the handle: until the last clone is dropped, the session stays open, with
-    /// the nodes of all locks, and [`close`](Self::close) returns
+    /// Do not keep a clone of the handle: until the last clone is dropped, the session stays open,
+    /// with the nodes of all locks, and [`close`](Self::close) returns
     /// [`SessionNotClosed`](ReleaseError::SessionNotClosed). Wait for watches inside `work`. A
     /// session that watches more than 128 KiB of paths cannot reconnect, and the client limits only
     /// its own watches. A reply of several megabytes delays heartbeats.
@@ -399,8 +399,8 @@ impl Client {
     /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server granted a
     /// session, or the session ended before the work was done; the work's requests may have been
     /// carried out. The kind is [`AuthFailed`](crate::ErrorKind::AuthFailed) or
-    /// [`Closed`](crate::ErrorKind::Closed) if the client gets no more sessions. Errors of the work
-    /// itself are in its output.
+    /// [`Closed`](crate::ErrorKind::Closed) if the client establishes no further sessions. Errors
+    /// of the work itself are in its output.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work. Requests that it has sent may still be carried out.
@@ -452,9 +452,9 @@ impl Client {
     /// thread while the process lives. Further calls return the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of the session, or
-    /// of an earlier one that the client gave up in an outage, in time. The nodes of that session
-    /// are deleted when it expires.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed in time the end of the
+    /// session, or of an earlier session that the client gave up in an outage. The nodes of that
+    /// session are deleted when it expires.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is
@@ -511,7 +511,7 @@ impl Client {
     /// Waits until the locks are released, then closes the client, for the orderly shutdown of a
     /// service.
     ///
-    /// From now on, waiting and later calls that acquire a lock end with
+    /// From now on, all calls that acquire a lock, those that are waiting and later ones, end with
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that requests its next
     /// lock. Existing guards continue to work. Once the last guard is released, dropped or lost,
     /// and its node deleted, the client is [closed](Self::close). A latch leaves its election, as
@@ -521,9 +521,9 @@ impl Client {
     ///
     /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost,
     /// and the error has the line that acquired each. If no server answers, closing can take
-    /// another session timeout (30 s by default). The grace period of your process must cover both,
-    /// or limit both together by [`tokio::time::timeout`]. A grace period of 30 s, the default of
-    /// Kubernetes, has room for `timeout(Duration::from_secs(28),
+    /// another session timeout (30 s by default). Either the grace period of your process must
+    /// cover both, or you must limit both together by [`tokio::time::timeout`]. A grace period of
+    /// 30 s, the default of Kubernetes, has room for `timeout(Duration::from_secs(28),
     /// client.drain(Duration::from_secs(15)))`; a session that is not closed in that time expires.
     ///
     /// # Errors
@@ -569,14 +569,15 @@ impl Client {
         let started = Instant::now();
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
-            // This waits for the answers to releases under way before the session ends. An error
-            // about nodes that are left does not matter, because they are deleted with the session.
+            // The flush waits for the answers to releases under way before the session ends. An
+            // error about remaining nodes does not matter, because they are deleted with the
+            // session.
             let _ = self
                 .core
                 .flush(timeout.saturating_sub(started.elapsed()))
                 .await;
-            // This looks again, because a hold that one caller was handing to another in memory may
-            // have belonged to neither at that moment.
+            // The drain checks again, because a hold that one caller was handing to another in
+            // memory may have belonged to neither at that moment.
             let left = timeout.saturating_sub(started.elapsed());
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
@@ -845,7 +846,7 @@ impl ClientBuilder {
     /// attempt under the [retry policy](Self::retry_policy). A
     /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
     ///
-    /// The client leaves a silent server for another one, when connecting and later, after the
+    /// Both while connecting and later, the client leaves a silent server for another one after the
     /// *server timeout*: a third of this time or an eighth of the granted session timeout,
     /// whichever is less, but at least half a second. If the servers grant a session timeout other
     /// than the requested one, and the server timeout changes with it, connecting establishes a
@@ -974,7 +975,7 @@ impl ClientBuilder {
     /// # let servers = server.connect_string();
     /// use zookeeper_recipes::{Acl, Client, Permissions};
     ///
-    /// // This client's credentials may do anything, and all others may read.
+    /// // Clients with the same credentials may do anything, and all others may read.
     /// let acl = [Acl::creator_all(), Acl::new("world", "anyone", Permissions::READ)];
     /// let client = Client::builder().auth("digest", "shop:secret").acl(acl).connect(&servers).await?;
     /// # Ok(())
@@ -986,7 +987,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds credentials for one of ZooKeeper's schemes. Call it again for further credentials.
+    /// Adds credentials for one of ZooKeeper's schemes. Call this method again to add further
+    /// credentials.
     ///
     /// # Examples
     /// ```
@@ -1114,7 +1116,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the safety margin, by which the session lease is shorter than the session timeout.
+    /// Sets the safety margin: the time by which the session lease is shorter than the session
+    /// timeout.
     ///
     /// The default is [`LeaseMargin::Standard`], a third of the session timeout.
     ///
@@ -1264,7 +1267,7 @@ impl ClientBuilder {
     /// assert_eq!(client.state(), ConnectionState::Connecting);
     ///
     /// # server.restart()?;
-    /// // Now they are. To wait for the connection, for at most a minute:
+    /// // Now the servers are up. To wait for the connection, for at most a minute:
     /// let mut states = client.watch_state();
     /// let connected = states.wait_for(|state| *state == ConnectionState::Connected);
     /// tokio::time::timeout(Duration::from_secs(60), connected).await?.ok_or("closed")?;

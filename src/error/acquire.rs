@@ -116,7 +116,7 @@ impl fmt::Display for Contention {
     }
 }
 
-/// Whose doing it was that a contender's node is gone, and how often.
+/// Returns who deleted a contender's node, and how often.
 fn deleted(times: u32) -> String {
     match times {
         0 | 1 => "by another process".to_owned(),
@@ -124,7 +124,7 @@ fn deleted(times: u32) -> String {
     }
 }
 
-/// Says that a lock was not free: in this time, or now if there was none.
+/// Returns the text that a lock was not free: within `timeout`, or now if `timeout` is zero.
 fn late(timeout: Duration) -> String {
     if timeout.is_zero() {
         "is not free".to_owned()
@@ -135,10 +135,10 @@ fn late(timeout: Duration) -> String {
 
 /// Error of acquiring a lock.
 ///
-/// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet
-/// is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. The
-/// exception is [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place after
-/// `TimedOut`, and in some cases after [`ErrorKind::Connection`].
+/// After any of these errors, the attempt has no place in the queue. A node that could not be
+/// deleted yet is deleted in the background; [`Client::flush`](crate::Client::flush) waits for
+/// this. The exception is [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its
+/// place after `TimedOut`, and in some cases after [`ErrorKind::Connection`].
 ///
 /// # Examples
 /// ```
@@ -179,8 +179,8 @@ pub enum AcquireError {
     #[error(transparent)]
     Request(#[from] Error),
     /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its
-    /// queue. Time that passed without any seen is a [`Request`](Self::Request) of the kind
-    /// [`Connection`](ErrorKind::Connection).
+    /// queue. If no contender was seen, the error is a [`Request`](Self::Request) of the kind
+    /// [`Connection`](ErrorKind::Connection) instead.
     #[error("the lock {path} {late}: {contention}", late = late(*timeout), path = Quoted(path))]
     #[non_exhaustive]
     TimedOut {
@@ -194,8 +194,8 @@ pub enum AcquireError {
         contention: Contention,
     },
     /// A node that this client left in the lock's directory blocks all contenders, and the servers
-    /// refuse to delete it: the ACL of the directory denies this client DELETE. Grant it, or close
-    /// the client. This call has asked for the deletion once more.
+    /// refuse to delete it: the ACL of the directory denies this client DELETE. Grant the
+    /// permission, or close the client. The call has requested the deletion once more.
     #[error(
         "the lock {path} is blocked by this client's own node {node}, which it may not delete ({}): grant \
          it DELETE on the lock's directory, or close the client",
@@ -227,7 +227,7 @@ pub enum AcquireError {
     },
     /// The session watches as many nodes as it can: about 120 KiB of paths, because a session that
     /// watches more than 128 KiB cannot reconnect. Wait for fewer locks at once, use shorter paths,
-    /// or several clients.
+    /// or use several clients.
     #[error(
         "no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer \
          locks at once, or use another client",
@@ -238,12 +238,12 @@ pub enum AcquireError {
         /// The path, without the client's namespace.
         path: String,
     },
-    /// The session owns as many nodes as it may, by the bytes of their paths: when it ends,
-    /// ZooKeeper writes the paths of all its nodes to its log at once, and servers do not start
-    /// with a log that has too many
+    /// The paths of the session's nodes have reached the limit on their total size. When a session
+    /// ends, ZooKeeper writes the paths of all its nodes to its log at once, and servers do not
+    /// start if that transaction in the log is too large
     /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). Locks that are held or
     /// waited for, permits, persistent nodes and members of groups count. Hold fewer locks at once,
-    /// use shorter paths, or several clients.
+    /// use shorter paths, or use several clients.
     #[error(
         "no node for the lock {path}: the paths of this client's nodes have as many bytes as those of one \
          session may have ({max}, `max_ephemeral_bytes`); hold fewer locks at once, use shorter paths, or \
@@ -268,10 +268,11 @@ pub enum AcquireError {
         /// How often.
         times: u32,
     },
-    /// The lock was granted, and its lease was over before the caller had the guard: the future was
-    /// not polled for that long, or the lease is shorter than the way from the grant to the caller.
+    /// The lock was granted, but its lease ended before the caller had the guard: the future was
+    /// not polled in that time, or the lease is shorter than the time from the grant to the caller.
     ///
-    /// The lock is released. Within its time a call asks for the lock again, three times at most.
+    /// The lock is released. If time is left, the call acquires the lock again, at most three
+    /// times, before it returns this error.
     #[error(
         "the lock {path} was granted, and its lease was over before the caller had it: poll the future, \
          or ask for a longer lease",
@@ -293,9 +294,9 @@ pub enum AcquireError {
         /// The path, without the client's namespace.
         path: String,
     },
-    /// The semaphore will not give as many permits to one call: they are more than its limit. A
-    /// call that waits ends with this too if the limit has become smaller than the requested number
-    /// when it is the first in the queue.
+    /// The call requested more permits than the limit of the semaphore. A call that waits also ends
+    /// with this error if the limit is lower than the requested number when the call becomes first
+    /// in the queue.
     #[error("{asked} permits were asked for at the semaphore {path}, whose limit is {limit}", path = Quoted(path))]
     #[non_exhaustive]
     TooManyPermits {
@@ -324,7 +325,7 @@ pub enum AcquireError {
         /// The number of permits that one call can acquire, with this path, ACL and data.
         most: u32,
     },
-    /// A semaphore was asked for no permits.
+    /// Zero permits were requested.
     #[error("no permits were asked for at the semaphore {path}: ask for one at least", path = Quoted(path))]
     #[non_exhaustive]
     ZeroPermits {
@@ -470,7 +471,7 @@ impl TryLockError {
 debug_as_text!(TryLockError(Acquire) { WouldBlock });
 
 impl TryLockError {
-    /// The error of a call with a timeout, after it has `waited`.
+    /// Returns the error of a call with a timeout that has waited for `waited`.
     pub(crate) fn timed_out(self, timeout: Duration, waited: Duration) -> AcquireError {
         match self {
             Self::WouldBlock { path, contention } => AcquireError::TimedOut {
@@ -484,7 +485,7 @@ impl TryLockError {
     }
 }
 
-/// For a function that looks at a lock, and then tries to acquire it.
+/// Used by functions that read the queue of a lock, and then try to acquire the lock.
 impl From<Error> for TryLockError {
     fn from(error: Error) -> Self {
         Self::Acquire(error.into())

@@ -7,9 +7,10 @@ use crate::values::shown::{Quoted, debug_as_text, why};
 
 /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
 ///
-/// After [`Unknown`](Self::Unknown) the change was made or not; after any other error it was not
-/// made, and will not be. (After any error of [`next_id`](crate::DistributedAtomicLong::next_id),
-/// numbers that were not returned may be missing from the sequence.)
+/// After [`Unknown`](Self::Unknown) the change may or may not have been made; after any other error
+/// it was not made, and will not be. (After any error of
+/// [`next_id`](crate::DistributedAtomicLong::next_id), numbers that were not returned may be
+/// missing from the sequence.)
 ///
 /// # Examples
 /// ```
@@ -42,10 +43,10 @@ pub enum AtomicLongError {
     /// or, if it is missing, CREATE on the nearest directory above it that exists.
     #[error(transparent)]
     Request(#[from] Error),
-    /// The answer to the write was lost, and it cannot be found out any more whether it was
-    /// committed: the counter was changed since, or no server answered again. The change was made,
-    /// was not made, or, if no server answered again, may still be made. Do not use the number that
-    /// it would have had.
+    /// The answer to the write was lost, and it can no longer be found out whether the write was
+    /// committed, because the counter has changed since, or no server has answered. The change was
+    /// made, was not made, or, if no server has answered, may still be made. Do not use the number
+    /// that the change would have returned.
     #[error(
         "it is unknown whether the counter {path} was changed, so read it again before you go on: {}",
         why(source),
@@ -78,10 +79,13 @@ pub enum AtomicLongError {
         /// The number to be added.
         delta: i128,
     },
-    /// The node's data is no counter's, which has eight bytes (or none, which is 0).
+    /// The node's data is not that of a counter, which has eight bytes (or no data, which means 0).
+    /// Curator's `SharedCount` and `DistributedAtomicInteger` have four bytes, and a Java process
+    /// may use such a node. Delete the node only if no process uses it.
     #[error(
-        "the node {path} is no counter: its data has {bytes} bytes, not 8; use another path, or delete it",
-        path = Quoted(path)
+        "the node {path} is no counter: its data has {bytes} bytes, not 8{owner}; use another path",
+        path = Quoted(path),
+        owner = likely_owner(*bytes)
     )]
     #[non_exhaustive]
     NotACounter {
@@ -92,7 +96,7 @@ pub enum AtomicLongError {
     },
     /// The servers may delete the node by themselves: an ephemeral node, or a directory (without
     /// data, with children now or before), which for a lock or another counter is a container. The
-    /// counter would begin again then, and hand out the same numbers.
+    /// counter would then start again, and return the same numbers.
     #[error(
         "the node {path} cannot be a counter: it is a directory or an ephemeral node, which the servers \
          may delete; use another path",
@@ -104,8 +108,8 @@ pub enum AtomicLongError {
         path: String,
     },
     /// The node was changed 2^32 - 1 times, and its version is -1, which in a request means any
-    /// version: no write could tell whether another came first. Stop all users of the counter and
-    /// set its node to the same data by hand, which makes the version 0.
+    /// version, so no write could detect whether another came first. Stop all processes that use
+    /// the counter, and set its node to the same data by hand, which makes the version 0.
     #[error(
         "the versions of the counter {path} are used up: stop its users, and set its node to the same \
          data by hand",
@@ -116,6 +120,15 @@ pub enum AtomicLongError {
         /// The path, without the client's namespace.
         path: String,
     },
+}
+
+/// Returns who is likely to have written data of this length, for the message.
+fn likely_owner(bytes: usize) -> &'static str {
+    if bytes == 4 {
+        ", like a SharedCount or DistributedAtomicInteger of Curator"
+    } else {
+        ""
+    }
 }
 
 impl AtomicLongError {

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::values::path::InvalidPath;
 use crate::values::shown::{Quoted, debug_as_text};
 
-/// Error of a constructor or of `build`: why a lock could not be made.
+/// Error of a constructor or of `build`: why a lock could not be built.
 ///
 /// Constructors send no request, so none of these is worth a retry.
 ///
@@ -90,8 +90,8 @@ pub enum BuildError {
         max: usize,
     },
     /// Two members of a multi-lock are one lock: they have one path, namespace included, and would
-    /// wait for each other. That a mutex and a fair lock, or a read lock and a write lock, are of
-    /// different types does not change that.
+    /// wait for each other. This also applies to a mutex and a fair lock, or to a read lock and a
+    /// write lock, although their types differ.
     #[error(
         "two members of the multi-lock are the lock {path}, which would wait for itself: name each path once",
         path = Quoted(path)
@@ -125,7 +125,7 @@ pub enum BuildError {
     LimitMismatch {
         /// The semaphore's path.
         path: String,
-        /// The limit that this handle was to have.
+        /// The limit that was given for this handle.
         ours: u32,
         /// The limit that the other handle states.
         theirs: u32,
@@ -133,8 +133,8 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// Returns the lock's path as it was given. Empty if the error is of no path
-    /// ([`NoMembers`](Self::NoMembers), [`TooManyMembers`](Self::TooManyMembers)).
+    /// Returns the lock's path as it was given. The path is empty if the error is not about one
+    /// path ([`NoMembers`](Self::NoMembers), [`TooManyMembers`](Self::TooManyMembers)).
     #[must_use]
     pub fn path(&self) -> &str {
         match self {

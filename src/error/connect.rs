@@ -10,7 +10,7 @@ use super::request::Cause;
 use crate::values::path::InvalidPath;
 use crate::values::shown::{Quoted, Short, debug_as_text, why};
 
-/// Why one server gave no session; part of [`ConnectError::TimedOut`].
+/// Why one server created no session; part of [`ConnectError::TimedOut`].
 ///
 /// After a connect that failed, each server is asked once for its status (`srvr`), which creates no
 /// session.
@@ -46,8 +46,8 @@ pub enum ServerFailure {
     Unreachable,
     /// The server, or the lookup of its address, did not answer in time.
     NoAnswer,
-    /// The server closed the connection without an answer: it has too many connections of this host
-    /// (`maxClientCnxns`), or expects TLS.
+    /// The server closed the connection without an answer: it has too many connections from this
+    /// host (`maxClientCnxns`), or expects TLS.
     ClosedAtOnce,
     /// The server expects TLS, which the builder's `tls` sets (feature `tls`).
     SpeaksTls,
@@ -58,16 +58,16 @@ pub enum ServerFailure {
     /// The server serves no requests at the moment, because it has no quorum. A member in read-only
     /// mode (`readonlymode.enabled`), which grants no locks, is reported in the same way.
     NotServing,
-    /// The server answers, but gave no session: it may be overloaded, or the SASL options do not
-    /// fit.
+    /// The server answers, but created no session: it may be overloaded, or the SASL options may
+    /// not match.
     NoSession,
-    /// The server's certificate is not signed by a CA of the client's.
+    /// The server's certificate is not signed by one of the client's CAs.
     UntrustedCertificate,
     /// The server's certificate is not for the host in the connect string.
     CertificateOfOtherHost,
     /// The server's certificate cannot be used: it has expired, or is not for servers.
     InvalidCertificate,
-    /// The server wants to see a certificate of the client's, and the client has none.
+    /// The server requires a client certificate, and the client has none.
     NoClientCertificate,
     /// The server does not accept the client's certificate.
     ClientCertificateRefused,
@@ -108,7 +108,7 @@ impl fmt::Display for ServerFailure {
     }
 }
 
-/// A server that gave no session, with what it or the system has said.
+/// A server that created no session, with the answer of the server or the error of the system.
 pub(crate) struct FailedServer {
     pub(crate) server: String,
     pub(crate) failure: ServerFailure,
@@ -125,7 +125,7 @@ impl fmt::Display for FailedServer {
     }
 }
 
-/// Why each server gave no session, as the source of an error: one line for each.
+/// Why each server created no session, as the source of an error, with one line for each server.
 pub(crate) struct ServerFailures {
     text: String,
     /// The last error of the client library.
@@ -191,8 +191,8 @@ impl Error for ServerFailures {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No server gave a session within the connect timeout. The servers may be down, unreachable,
-    /// or without a quorum: the source says what failed for each.
+    /// No server created a session within the connect timeout. The servers may be down,
+    /// unreachable, or without a quorum; the source says what failed for each server.
     #[error(
         "no ZooKeeper server of {servers} gave a session within {timeout:?}: {}",
         why(source), servers = Short(servers)
@@ -203,7 +203,7 @@ pub enum ConnectError {
         servers: String,
         /// The connect timeout.
         timeout: Duration,
-        /// The servers, as in the connect string, at most 16, and why each gave no session.
+        /// At most 16 of the servers, as in the connect string, and why each created no session.
         failures: Vec<(String, ServerFailure)>,
         /// The same as text, with one line for each server and more details.
         source: Cause,
@@ -232,7 +232,7 @@ pub enum ConnectError {
         /// The problem with it.
         reason: &'static str,
     },
-    /// The servers refused the credentials, or want some.
+    /// The servers refused the credentials, or require some.
     #[error(
         "ZooKeeper at {servers} refused the client's credentials: check the user and the password",
         servers = Short(servers)
@@ -242,12 +242,13 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client's ACL is for credentials that the client does not have: it is for its own
-    /// credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it has none, or all entries
-    /// are of the scheme `digest` ([`Acl::digest`](crate::Acl::digest)) and for others.
+    /// The client's ACL is for credentials that the client does not have: either the ACL is for the
+    /// creator's credentials ([`Acl::creator_all`](crate::Acl::creator_all)) and the client has
+    /// none, or all entries are of the scheme `digest` ([`Acl::digest`](crate::Acl::digest)) and
+    /// for other users.
     ///
-    /// With such an ACL the client would lock itself out of the directories that it creates, and
-    /// all clients without these credentials with it.
+    /// With such an ACL, the client would lock itself, and all other clients without these
+    /// credentials, out of the directories that it creates.
     #[error(
         "the ACL of the client for {servers} is for credentials that it does not have: call `auth` or \
          `sasl_digest` of its builder",
@@ -267,8 +268,8 @@ pub enum ConnectError {
         /// The problem with them.
         reason: String,
     },
-    /// The TLS options cannot be used: a file cannot be read or is no PEM, there is no CA, or the
-    /// key is not that of the certificate.
+    /// The TLS options cannot be used: a file cannot be read or is not PEM, there is no CA, or the
+    /// key does not match the certificate.
     #[error("the TLS options of the client for {servers} cannot be used: {reason}", servers = Short(servers))]
     #[non_exhaustive]
     InvalidTls {
@@ -313,8 +314,8 @@ impl ConnectError {
         }
     }
 
-    /// Returns the namespace if that cannot be used, otherwise `None`: a connection is not about
-    /// one path.
+    /// Returns the namespace if the error is about it, otherwise `None`, because a connection
+    /// concerns no single path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

@@ -9,9 +9,9 @@ use super::request::{Error, ErrorKind};
 use crate::values::shown::{Quoted, why};
 
 /// Error of converting a write guard into a read guard
-/// ([`downgrade`](crate::WriteGuard::downgrade)); hands the guard back.
+/// ([`downgrade`](crate::WriteGuard::downgrade)). The error contains the guard.
 ///
-/// The guard holds the same lock as before, unless that is [lost](Self::Lost).
+/// The guard still holds the lock, unless the lock is [lost](Self::Lost).
 ///
 /// # Examples
 /// ```
@@ -42,8 +42,8 @@ use crate::values::shown::{Quoted, why};
 #[non_exhaustive]
 pub enum ConversionError<G> {
     /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter),
-    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader)). Waiting for them could be
-    /// waiting for the caller itself: release them first.
+    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader)). The conversion does not wait
+    /// for them, because the caller itself may hold them. Release them first.
     #[error(
         "the lock {path} was not converted: other guards share this hold, release them first",
         path = Quoted(path)
@@ -76,7 +76,7 @@ pub enum ConversionError<G> {
 }
 
 impl<G> ConversionError<G> {
-    /// Hands another guard back.
+    /// Converts the guard in the error to another type.
     pub(crate) fn map<H>(self, into: impl FnOnce(G) -> H) -> ConversionError<H> {
         match self {
             Self::WouldDeadlock { guard, path } => ConversionError::WouldDeadlock {

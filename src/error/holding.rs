@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::values::shown::Quoted;
 
-/// How many of the locks that are still held a message names.
+/// The largest number of held locks that a message names.
 const NAMED: usize = 3;
 
 /// A lock that a guard of this client holds: its path, where it was acquired, and how long ago.
@@ -64,13 +64,13 @@ impl Holding {
         &self.path
     }
 
-    /// Returns how long the lock had been held when this was made.
+    /// Returns how long the lock had been held when this value was created.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
     }
 
-    /// Returns the source location of the call that acquired it.
+    /// Returns the source location of the call that acquired the lock.
     #[must_use]
     pub fn location(&self) -> &'static Location<'static> {
         self.location
@@ -95,7 +95,7 @@ impl fmt::Debug for Holding {
     }
 }
 
-/// Returns them as text, the first few by name.
+/// Returns the holdings as text, the first few by name.
 pub(super) fn listed(held: &[Holding]) -> String {
     let mut text = String::new();
     for (i, holding) in held.iter().take(NAMED).enumerate() {

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::values::shown::{Quoted, debug_as_text};
 
-/// The loss of a lock whose guard is still there: another process may hold the lock now.
+/// The loss of a lock whose guard still exists. Another process may hold the lock now.
 ///
 /// # Examples
 /// ```
@@ -82,7 +82,8 @@ pub enum LostReason {
     /// The session expired: the servers had not heard from this client for the session timeout, or
     /// this client had not heard from them.
     SessionExpired,
-    /// On a reconnect a server gave this client another session than the lock's.
+    /// On a reconnect, a server created another session for this client, instead of resuming the
+    /// lock's session.
     SessionReplaced,
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
@@ -95,7 +96,8 @@ pub enum LostReason {
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
     /// [`set_lease`](crate::LockGuard::set_lease) ended: the holder was notified, and then the lock
     /// was released, so that another process may hold it. Unlike
-    /// [`LeaseExpired`](Self::LeaseExpired), it says nothing about the servers or the session.
+    /// [`LeaseExpired`](Self::LeaseExpired), this reason does not mean a fault of the servers or
+    /// the session.
     LeaseOver,
     /// The client was closed.
     Closed,
@@ -103,14 +105,15 @@ pub enum LostReason {
     /// dropped, or its selector was [interrupted](crate::LeaderSelector::interrupt_leadership). Also
     /// the state of a [`OnceRun`](crate::OnceRun::state) whose job has ended.
     GivenUp,
-    /// ZooKeeper refused to tell the outcome of a [`downgrade`](crate::WriteGuard::downgrade), so it
-    /// is unknown whether the lock is held for reading or for writing. Both nodes are deleted; if
-    /// that is refused as well, the one that exists stays until the session ends.
+    /// ZooKeeper refused the requests that would have shown the outcome of a
+    /// [`downgrade`](crate::WriteGuard::downgrade), so it is unknown whether the lock is held for
+    /// reading or for writing. The client deletes both nodes; if ZooKeeper refuses that too, the
+    /// node that exists stays until the session ends.
     NotConverted,
 }
 
 impl LostReason {
-    /// Returns it as a label.
+    /// Returns the reason as a label.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::SessionExpired => "session_expired",

@@ -1,14 +1,15 @@
-//! One [`Error`] of a request that failed, and around it a small enum for each question that can
-//! end in other ways too.
+//! One [`Error`] for requests that failed, and a small enum around it for each operation that can
+//! also end in other ways.
 //!
 //! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call
 //! may succeed later with nothing else changed, and keeps the error of the server or the connection
-//! as its [`source`](std::error::Error::source). Its message names the path and, if there is one, a
-//! remedy, and says why: it has the messages of its sources, up to a bound. A program that prints
-//! `{error}` needs no more; `source` is for code that looks for a type.
+//! as its [`source`](std::error::Error::source). The message of each error names the path and, if
+//! there is one, a remedy. The message also gives the reason: it contains the messages of the
+//! error's sources, up to a limit. So it is enough to print `{error}`; `source` is for code that
+//! looks for a type.
 //!
-//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart
-//! more, and say more about it. Match fields with `..`.
+//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may distinguish
+//! more cases, or add fields. Match fields with `..`.
 
 mod acquire;
 mod atomic;

@@ -12,7 +12,7 @@ use crate::values::shown::{Quoted, debug_as_text, why};
 /// Error of [`OnceJob::run`](crate::OnceJob::run).
 ///
 /// After [`Unknown`](Self::Unknown) the job may be recorded; after any other error this call has
-/// not recorded it, and the next call for the occasion, in whichever process, runs it.
+/// not recorded it, and the next call for the occasion, in any process, runs it.
 ///
 /// # Examples
 /// ```
@@ -43,10 +43,10 @@ pub enum OnceError {
     /// run.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
-    /// Whether the occasion is recorded could not be read. The job did not run.
+    /// The record of the occasion could not be read. The job did not run.
     #[error(transparent)]
     Request(#[from] Error),
-    /// The lock was lost. If that was while the job ran, it was dropped, and has done a part of its
+    /// The lock was lost. If the job was running, it was dropped, and has done only a part of its
     /// work.
     #[error(transparent)]
     Lost(#[from] Lost),
@@ -64,8 +64,8 @@ pub enum OnceError {
         /// The error that the job returned.
         source: Cause,
     },
-    /// The job ran to its end, and is not recorded: the lock was lost just then, or the servers
-    /// refused the record or a write that was to be committed with it
+    /// The job ran to completion, but is not recorded: the lock was lost at that moment, or the
+    /// servers refused the record or a write that was to be committed with it
     /// ([`record_with`](crate::OnceRun::record_with)).
     #[error(
         "the job {path} ran for {occasion} and is not recorded, so it will run again: {}",
@@ -80,8 +80,8 @@ pub enum OnceError {
         /// Why.
         source: Box<TransactionError>,
     },
-    /// The job ran to its end, and no server has answered whether it is recorded. The next call for
-    /// the occasion finds out, and runs the job only if it is not.
+    /// The job ran to completion, but no server has answered whether it is recorded. The next call
+    /// for the occasion finds out, and runs the job only if it is not recorded.
     #[error(
         "the job {path} ran for {occasion}, and it is unknown whether it is recorded, which the next call finds \
          out: {}",
@@ -99,8 +99,8 @@ pub enum OnceError {
 }
 
 impl OnceError {
-    /// Returns the kind of the request that failed, for the lock or the record; `None` of the other
-    /// errors.
+    /// Returns the kind of the request that failed, for the lock or the record; `None` for the
+    /// other errors.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {

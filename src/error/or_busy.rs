@@ -9,7 +9,8 @@ mod sealed {
     impl<T> IsResult for Result<T, super::TryLockError> {}
 }
 
-/// The result of [`OrBusy::or_busy`]: that of asking for a lock when a busy lock is not an error.
+/// The result of [`OrBusy::or_busy`]: the outcome of acquiring a lock when a busy lock is not an
+/// error.
 ///
 /// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the
 /// lock by dropping the guard. Its variants can be imported by themselves.

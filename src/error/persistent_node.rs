@@ -1,4 +1,4 @@
-//! Why a node is not there, or a group's members are not known.
+//! Why a node does not exist, or why a group's members are not known.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub enum PersistentNodeError {
     /// directory.
     #[error(transparent)]
     Request(#[from] Error),
-    /// The node was not created in time. It will be, once the obstacle is gone.
+    /// The node was not created in time. The client creates it once the obstacle is gone.
     #[error(
         "the node {path} was not created within {waited:?}{}{}",
         if *conflict { ": another node, or another handle of this client, has the path" } else { "" },
@@ -48,15 +48,15 @@ pub enum PersistentNodeError {
         path: String,
         /// How long the call has waited.
         waited: Duration,
-        /// Whether the path has a node of another process, or a node that is not ephemeral, or
-        /// another handle of this client uses it.
+        /// Whether the path has a node of another process, has a node that is not ephemeral, or is
+        /// used by another handle of this client.
         conflict: bool,
         /// The last failure; `None` if there was none.
         source: Option<Cause>,
     },
-    /// The session owns as many nodes as it may, by the bytes of their paths
-    /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). The node will be
-    /// created once there is room for it.
+    /// The paths of the session's nodes have reached the limit on their total size
+    /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). The client creates the
+    /// node once there is room for it.
     #[error(
         "no room for the node {path}: the paths of this client's nodes have as many bytes as those of one \
          session may have ({max}, `max_ephemeral_bytes`); hold fewer locks at once, use shorter paths, or \
@@ -70,7 +70,7 @@ pub enum PersistentNodeError {
         /// The limit, in bytes.
         max: usize,
     },
-    /// The data are larger than a request can carry. The node keeps its data.
+    /// The data is too large for one request. The node keeps its old data.
     #[error("the node {path} cannot have {bytes} bytes of data: at most 1,000,000 fit", path = Quoted(path))]
     #[non_exhaustive]
     DataTooLarge {
@@ -80,7 +80,7 @@ pub enum PersistentNodeError {
         bytes: usize,
     },
     /// No server has confirmed that the node is deleted: the session ended before an answer came.
-    /// The node goes when the servers expire that session.
+    /// The servers delete the node when they expire that session.
     #[error("no ZooKeeper server has confirmed the deletion of {path}; it goes when its session expires", path = Quoted(path))]
     #[non_exhaustive]
     NotConfirmed {

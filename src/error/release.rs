@@ -21,8 +21,8 @@ fn and_others(others: usize) -> String {
 /// Error of a release, or of a [`flush`](crate::Client::flush), [`close`](crate::Client::close) or
 /// [`drain`](crate::Client::drain) of a client.
 ///
-/// The guard does not hold the lock after any of these: nodes that are left are deleted in the
-/// background, or go when the session ends. After the error of a close or a drain the client is
+/// The guard does not hold the lock after any of these errors. Remaining nodes are deleted in the
+/// background, or when the session ends. After the error of a close or a drain the client is
 /// closed.
 ///
 /// # Examples
@@ -50,8 +50,8 @@ fn and_others(others: usize) -> String {
 pub enum ReleaseError {
     /// The lock was lost before the release, or its session ended before a server confirmed the
     /// release. In the first case, work since the loss may have overlapped with another holder; in
-    /// the second case the lock was held until the release.
-    /// [`LockGuard::is_held`](crate::LockGuard::is_held) right before the release tells them apart.
+    /// the second case the lock was held until the release. To distinguish the two cases, call
+    /// [`LockGuard::is_held`](crate::LockGuard::is_held) right before the release.
     #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
     /// The servers refused to delete the node: the ACL of the lock's directory denies this client
@@ -77,8 +77,8 @@ pub enum ReleaseError {
     )]
     #[non_exhaustive]
     TimedOut {
-        /// The number of locks, and of attempts to acquire one, that have left a node, and of nodes
-        /// whose deletion was refused before and has been asked for again.
+        /// The number of locks and attempts that have left a node, plus the number of nodes whose
+        /// deletion was refused earlier and has been requested again.
         nodes: usize,
         /// The time that was given.
         waited: Duration,
@@ -94,7 +94,7 @@ pub enum ReleaseError {
         /// The time that passed.
         waited: Duration,
     },
-    /// The time of a [`drain`](crate::Client::drain) was over before all guards were released. The
+    /// The timeout of a [`drain`](crate::Client::drain) passed before all guards were released. The
     /// client is closed nevertheless, and these locks are lost.
     #[error(
         "after {timeout:?} {} lock(s) were still held, and were lost with the client: {}; have the work under \
@@ -115,15 +115,15 @@ pub enum ReleaseError {
 
 impl ReleaseError {
     /// Returns `true` if the same call may succeed later with nothing else changed: a
-    /// [`flush`](crate::Client::flush) that timed out. A release is done with its call, and
-    /// [`close`](crate::Client::close) returns the same again.
+    /// [`flush`](crate::Client::flush) that timed out. A release cannot be repeated, and
+    /// [`close`](crate::Client::close) returns the same result again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the path of the lock that was lost or, the first of them, still held, or of the node
-    /// that the servers refused to delete. `None` if the error is about all nodes of a client.
+    /// Returns the path of the lock that was lost, of the first lock that is still held, or of the
+    /// node that the servers refused to delete. `None` if the error is about all nodes of a client.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

@@ -1,12 +1,12 @@
-//! A request that failed; every call that needs the servers can end with it.
+//! The error of a failed request; every call that needs the servers can return it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::values::shown::{self, Quoted, why};
 
-/// The error of ZooKeeper's client library; opaque, so that its version is not part of our
-/// interface.
+/// An error of the client library. It is opaque, so that the version of that library is not part of
+/// the public interface.
 pub(crate) type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Error of a request that failed, or that could not be sent.
@@ -14,9 +14,9 @@ pub(crate) type Cause = Arc<dyn std::error::Error + Send + Sync>;
 /// Calls that only ask the servers return it: `participants`, `queue`, `holders`, `queue_len`,
 /// `is_locked`, `limit`, `available_permits`, `leader`, `set_limit`, `break_lock`,
 /// [`attempt_revoke`](crate::Client::attempt_revoke) and
-/// [`Client::request`](crate::Client::request). A call that can end in other ways too returns an
-/// enum with a variant `Request` for it, such as [`AcquireError`](crate::AcquireError), and with a
-/// method `kind`.
+/// [`Client::request`](crate::Client::request). A call that can also fail in other ways returns an
+/// enum with a variant `Request` for this error, such as [`AcquireError`](crate::AcquireError), and
+/// with a method `kind`.
 ///
 /// # Examples
 /// ```
@@ -77,17 +77,17 @@ pub enum ErrorKind {
     /// No server answered for as long as the retry policy allows, or for the time given if that is
     /// shorter. The source is the last failure. It has no source if servers answered, but others
     /// had deleted a node that the request needs, such as the directory of a lock, before the last
-    /// try. The only kind after which the same call may succeed with nothing else changed.
+    /// try. This is the only kind after which the same call may succeed with nothing else changed.
     ///
     /// Servers answer a request that is larger than their `jute.maxbuffer` by closing the
-    /// connection. If it was lowered below its default of 1 MiB, calls with much data fail in this
-    /// way at each try, and others succeed.
+    /// connection. If that setting is below its default of 1 MiB, calls with much data fail with
+    /// this kind at each try, while others succeed.
     Connection,
     /// An ACL denies this client a permission that it needs. The message names the ACL and the
     /// permission.
     NoAuth,
-    /// The servers refused the request, for a reason that a retry does not change, which the source
-    /// says; or the request makes no sense, and was not sent.
+    /// The servers refused the request for a reason that a retry does not change and that the
+    /// source contains, or the request was invalid and was not sent.
     Rejected,
     /// The servers refused the client's credentials; the client is closed.
     AuthFailed,
@@ -95,8 +95,9 @@ pub enum ErrorKind {
     /// object of the call has ended: the latch has left its election, or a
     /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
     Closed,
-    /// The directory holds contenders of another recipe, which queue by other rules: both would be
-    /// let in. Use a separate path for each recipe. A look waits for 1 s whether they leave.
+    /// The directory has contenders of another recipe, which queue by other rules, so that two
+    /// contenders would be granted the lock. Use a separate path for each recipe. A query of the
+    /// queue waits up to 1 s for those contenders to leave.
     MixedRecipes,
     /// More than 2^31 nodes were created in the directory, after which Java and Go clients sort new
     /// contenders before old ones. Stop all contenders and delete the directory, which starts the
@@ -107,10 +108,10 @@ pub enum ErrorKind {
     /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then the limits of the handles do
     /// not count.
     LimitMismatch,
-    /// The node that stores the semaphore's limit contains something else than a limit: four bytes,
-    /// big-endian and at least 1, as Curator's `SharedCount` writes them. Of
-    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): the limit was to be zero, or too
-    /// large, and nothing was sent.
+    /// The node that stores the semaphore's limit does not contain a limit, which is four bytes,
+    /// big-endian and at least 1, as Curator's `SharedCount` writes it. From
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): the new limit is zero or too large,
+    /// and nothing was sent.
     InvalidLimit,
 }
 
@@ -159,7 +160,7 @@ pub(crate) enum RequestFailure {
     Rejected(Cause),
     /// The path cannot be sent.
     InvalidPath(Cause),
-    /// The contender is in no queue of the lock.
+    /// The contender is not in a queue of this lock.
     OtherLock,
     AuthFailed,
     Closed,
@@ -199,7 +200,7 @@ impl Error {
         self
     }
 
-    /// Says whether the client has credentials, if that is known.
+    /// Adds whether the client has credentials, if that is known.
     pub(crate) fn with_credentials(mut self, has_credentials: Option<bool>) -> Self {
         self.0.has_credentials = has_credentials;
         self
@@ -241,13 +242,13 @@ impl Error {
         &self.0.path
     }
 
-    /// Returns the path of the node that caused the error, without the client's namespace: the one
+    /// Returns the path of the node that caused the error, without the client's namespace: the node
     /// whose ACL denies the request, a node of the other recipe, a permit under another limit, the
-    /// node with the limit, or the contender's. `None` if the error is about no node, or it is not
-    /// known which.
+    /// node with the limit, or the contender's node. Returns `None` if the error is not about a
+    /// node, or if the node is not known.
     ///
-    /// If a lock's directory is missing and cannot be created, it is the directory in which it, or
-    /// one above it, would be.
+    /// If a lock's directory is missing and cannot be created, the path is that of its parent. (If
+    /// the parent is missing too, the nearest existing directory above denies the request.)
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         self.0.node.as_deref()
@@ -367,7 +368,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The request in words, behind a `to`.
+/// Describes the request in words, as they follow a "to".
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, node) = (Quoted(&self.path), Quoted(self.node_or_path()));
@@ -449,7 +450,7 @@ fn is_below(path: &str, directory: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The end of a message about a client to which an ACL denies something.
+/// Returns the end of a message about an ACL that denies this client a permission.
 fn credentials(has_credentials: Option<bool>) -> &'static str {
     match has_credentials {
         Some(true) => ", which has credentials, but not the right ones",

@@ -104,7 +104,7 @@ fn assert_well_put(error: &dyn Error) {
     }
 }
 
-/// Asserts that the value is one short line in a log.
+/// Asserts that the value takes one short line in a log.
 #[track_caller]
 fn assert_brief(value: &dyn fmt::Debug) -> String {
     let text = format!("{value:?}");
@@ -173,8 +173,8 @@ fn job_errors_name_occasion_and_retryability() {
             continue;
         };
         match &**source {
-            // A job that is certainly not recorded is not called unknown, so only the reason of the
-            // transaction's error is in the text.
+            // The text must not call a job unknown that is certainly not recorded, so the text has
+            // only the reason of the transaction's error.
             TransactionError::Unknown { source, .. } => {
                 let text = error.to_string();
                 assert!(text.contains(&source.to_string()), "{text}");
@@ -841,6 +841,24 @@ fn counter_errors_name_path_and_retryability() {
         assert_well_put(&error);
         assert_brief(&error);
     }
+}
+
+/// A Java process may use the node, so the text does not advise to delete it.
+#[test]
+fn four_bytes_name_curators_counters() {
+    let text = |bytes| {
+        let path = "/stock".to_owned();
+        AtomicLongError::NotACounter { path, bytes }.to_string()
+    };
+    assert_eq!(
+        text(4),
+        "the node \"/stock\" is no counter: its data has 4 bytes, not 8, like a SharedCount or \
+         DistributedAtomicInteger of Curator; use another path"
+    );
+    assert_eq!(
+        text(3),
+        "the node \"/stock\" is no counter: its data has 3 bytes, not 8; use another path"
+    );
 }
 
 #[test]

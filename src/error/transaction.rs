@@ -6,7 +6,7 @@ use super::request::{Cause, Error, ErrorKind};
 use crate::values::path::InvalidPath;
 use crate::values::shown::{Quoted, debug_as_text, why};
 
-/// Error of [`Transaction::commit`](crate::Transaction::commit), and of a read for one
+/// Error of [`Transaction::commit`](crate::Transaction::commit), and of a read for a transaction
 /// ([`LockGuard::get_data`](crate::LockGuard::get_data)).
 ///
 /// # Examples
@@ -21,7 +21,7 @@ use crate::values::shown::{Quoted, debug_as_text, why};
 /// let transaction = guard.transaction().create("/stock", "7").set_data("/sales", "1", None);
 /// match transaction.commit().await {
 ///     Ok(()) => panic!("there is no node /sales"),
-///     // Nothing was written, the first operation neither.
+///     // Nothing was written, not even by the first operation.
 ///     Err(TransactionError::Rejected { index, path, .. }) => {
 ///         assert_eq!((index, path.as_str()), (1, "/sales"));
 ///     }
@@ -35,7 +35,7 @@ use crate::values::shown::{Quoted, debug_as_text, why};
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// The lock is no longer held. Nothing was written, and data that were read do not count.
+    /// The lock is no longer held. Nothing was written, and data that was read must not be used.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The read failed. Transactions do not return it.
@@ -55,8 +55,8 @@ pub enum TransactionError {
     Rejected {
         /// The path, without the client's namespace.
         path: String,
-        /// The index of the operation, from 0. It is 0 as well, with the lock node in `path`, if
-        /// the ACL of the lock node hides it from its own client.
+        /// The index of the operation, from 0. If the ACL of the lock node denies its own client
+        /// access, the index is 0 and `path` is that of the lock node.
         index: usize,
         /// The server's answer.
         source: Cause,

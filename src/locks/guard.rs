@@ -188,7 +188,8 @@ impl From<WriteGuard> for AnyGuard {
 impl<M: Mode> LockGuard<M> {
     /// Returns the state: [`Lost`](crate::LockState::Lost) once the lock is lost.
     ///
-    /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
+    /// Each call reads the clock, so a loss is visible even if a task was not scheduled for a long
+    /// time.
     ///
     /// # Examples
     /// ```
@@ -249,8 +250,8 @@ impl<M: Mode> LockGuard<M> {
     /// Reads the clock, and returns `true` unless the lock is lost.
     ///
     /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory, because
-    /// the lock may be lost a moment later. Only the [token](crate::FencingToken) protects the
-    /// resource then.
+    /// the lock may be lost a moment later; then only the [token](crate::FencingToken) protects the
+    /// resource.
     ///
     /// # Examples
     /// ```
@@ -347,7 +348,7 @@ impl<M: Mode> LockGuard<M> {
     /// another task can wait for it.
     ///
     /// After a release the future stays pending until the session ends, and then resolves although
-    /// nothing was lost. Drop it when you release the guard.
+    /// nothing was lost. Drop the future when you release the guard.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
@@ -375,14 +376,15 @@ impl<M: Mode> LockGuard<M> {
     /// Runs `work` while the guard holds the lock, and returns its output.
     ///
     /// When the guard is lost, `work` is dropped. If `work` is done after the loss, its output is
-    /// dropped. [`while_held_owned`](Self::while_held_owned) takes the guard, for a separate task.
+    /// dropped. For a separate task, use [`while_held_owned`](Self::while_held_owned), which takes
+    /// the guard.
     ///
     /// # Work that it does not stop
     /// Dropping a future stops what the future does, not what it waits for. A closure of
     /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], continues after `while_held`
-    /// has returned [`Lost`](crate::Lost) or was dropped, and continues without the lock once the
-    /// guard is dropped. Move the guard into the closure, so that the lock is held for as long as
-    /// the work lasts, and call [`is_held`](Self::is_held) between the parts of the work.
+    /// has returned [`Lost`](crate::Lost) or was dropped, and runs without the lock once the guard
+    /// is dropped. Move the guard into the closure, so that the lock is held for as long as the
+    /// work lasts, and call [`is_held`](Self::is_held) between the parts of the work.
     ///
     /// A framework (hyper, axum) drops the handler of a request, at any `await`, when the caller
     /// disconnects, and the handler's guards with it. If work must be completed, run it in a task,
@@ -425,7 +427,7 @@ impl<M: Mode> LockGuard<M> {
     ///         }
     ///         compress(part);
     ///     }
-    ///     guard // or dropped here, with the end of the work
+    ///     guard // or drop it here, when the work ends
     /// });
     /// work.await?.release().await?;
     /// # Ok(())
@@ -467,8 +469,8 @@ impl<M: Mode> LockGuard<M> {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
-        // work ends first.
+        // The tuple is dropped in this order, whether the future was polled or not. The work relies
+        // on the guard, so the work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;
@@ -477,7 +479,7 @@ impl<M: Mode> LockGuard<M> {
         }
     }
 
-    /// Returns an empty transaction, committed only while the guard holds the lock.
+    /// Returns an empty transaction, which is committed only while the guard holds the lock.
     ///
     /// See [`Transaction`](crate::Transaction).
     ///
@@ -580,8 +582,8 @@ impl<M: Mode> LockGuard<M> {
 
     /// Releases the lock, and waits until a server has confirmed the deletion of its node.
     ///
-    /// While other guards [share](crate::LockGuard::reenter) the hold, the call only gives up the
-    /// share of this guard, without a request.
+    /// While other guards [share](crate::LockGuard::reenter) the hold, the call only gives up this
+    /// guard's share, without a request.
     ///
     /// If no server can be reached, the call waits until the session has ended, about 1.4 times the
     /// session timeout, and returns [`ReleaseError::Lost`](crate::ReleaseError::Lost). To wait
@@ -677,7 +679,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_sole(mut self) -> Result<Arc<Hold>, Self> {
-        // Unlike `strong_count`, `get_mut` orders what was done under the other guards before this.
+        // Unlike `strong_count`, `get_mut` synchronizes with the drops of the other guards.
         if Arc::get_mut(&mut self.hold).is_some() {
             Ok(self.hold)
         } else {

@@ -1,5 +1,5 @@
-//! The lock that has four public names, the trait of all locks, and the steps of every acquiring
-//! call.
+//! The type `Lock`, which has four public names; the trait of all locks; and the steps of every
+//! call that acquires a lock.
 
 use std::fmt;
 use std::panic::Location;
@@ -177,8 +177,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if a live contender is in the way. See [`AcquireError`] for
-    /// what [`TryLockError::Acquire`] contains.
+    /// [`TryLockError::WouldBlock`] if a live contender is in the way. See [`AcquireError`] for the
+    /// errors in [`TryLockError::Acquire`].
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
@@ -413,9 +413,9 @@ impl<K: LockKind> Lock<K> {
     /// Acquires the lock, waiting for at most `timeout`.
     ///
     /// The timeout covers everything: creating missing directories, retries, reconnects, and
-    /// waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO) this works
-    /// like a try: it waits only for the servers, up to the connect timeout. More than a year means
-    /// no deadline.
+    /// waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO), the call
+    /// works like a try: it waits only for the servers, up to the connect timeout. A timeout of
+    /// more than a year means no deadline.
     ///
     /// # Errors
     /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the
@@ -429,8 +429,8 @@ impl<K: LockKind> Lock<K> {
     /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its
     /// place in the queue, but nothing else. Nodes that it created, or may have created, are
     /// deleted in the background; [`Client::flush`](crate::Client::flush) waits for this. Do not
-    /// keep the future without polling it: a lock that it is granted is withheld from other
-    /// contenders until the future is polled or dropped.
+    /// keep the future without polling it: if it is granted the lock, other contenders cannot have
+    /// the lock until the future is polled or dropped.
     ///
     /// # Examples
     /// ```
@@ -470,10 +470,10 @@ impl<K: LockKind> Lock<K> {
     /// released in the background.
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). `work` was not called then.
+    /// See [`acquire`](Self::acquire). After an error, `work` was not called.
     ///
     /// # Cancel safety
-    /// If the future is dropped while it waits for the lock, see [`acquire`](Self::acquire). Later,
+    /// While the future waits for the lock, see [`acquire`](Self::acquire). If it is dropped later,
     /// `work` is dropped, and then the lock is released in the background.
     ///
     /// # Examples
@@ -558,8 +558,8 @@ impl<K: LockKind> Lock<K> {
     /// so the resource must compare the [token](crate::LockGuard::fencing_token).
     ///
     /// No lease is needed to free the lock of a crashed process, because the lock ends with the
-    /// session of that process. A lease limits how long a live process keeps the lock; more than a
-    /// year means no limit. `wait` is the timeout of [`acquire`](Self::acquire).
+    /// session of that process. A lease limits how long a live process keeps the lock; a lease of
+    /// more than a year means no limit. `wait` is the timeout of [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
@@ -610,8 +610,8 @@ impl<K: LockKind> Lock<K> {
     /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns.
     ///
     /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
-    /// because they block the executor's thread (use `spawn_blocking`). Tokio's panic in this case;
-    /// these do not.
+    /// because they block the executor's thread; use `spawn_blocking` there. Unlike tokio's
+    /// blocking methods, these do not panic in that case.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -690,9 +690,9 @@ impl<K: LockKind> Lock<K> {
 
     /// Acquires the lock without waiting for other contenders.
     ///
-    /// If the lock is contended, this creates no node: it reads the queue, and reads again after a
-    /// `sync`, because a member of the ensemble may lag behind. It waits for nodes of this client
-    /// that are still being deleted.
+    /// If the lock is contended, the call creates no node: it reads the queue, and reads it again
+    /// after a `sync`, because a member of the ensemble may lag behind. The call waits for nodes of
+    /// this client that are still being deleted.
     ///
     /// While another task of this client has a mutex or the write lock, trying that lock returns
     /// `WouldBlock` without a request. A reader that finds no node to share reads the queue. A fair
@@ -769,8 +769,8 @@ impl<K: LockKind> Lock<K> {
 
     async fn granted(self, ask: Ask) -> Result<LockGuard<K::Mode>, AcquireError> {
         let mode = self.mode;
-        // The call is made in here: a future passed in and awaited would be stored twice, and many
-        // calls may wait.
+        // The call is made inside this function, because a future that is passed in and awaited
+        // would be stored twice, and many calls may wait.
         acquire(self.path_lock, ask)
             .await
             .map(|hold| LockGuard::in_mode(hold, mode))
@@ -849,10 +849,10 @@ impl<K: LockKind> Lock<K> {
 
     /// Returns all contenders, of all processes and in order: the holders and the waiters.
     ///
-    /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue of
-    /// readers and writers, which both sides return. The call lists the lock's directory and reads
-    /// each node, at most 32 at a time, and leaves out nodes that no longer exist. The queue may
-    /// change before the call returns.
+    /// Each [`Contender`](crate::Contender) identifies its owner. A read-write lock has one queue
+    /// of readers and writers, which both sides return. The call lists the lock's directory and
+    /// reads each node, at most 32 at a time, and leaves out nodes that no longer exist. The queue
+    /// may change before the call returns.
     ///
     /// If a contender of another recipe is in the queue, the call waits up to 1 s for it to leave
     /// before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
@@ -892,8 +892,9 @@ impl<K: LockKind> Lock<K> {
     /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
     /// of a read-write lock.
     ///
-    /// They are the first contenders in the queue. The first may only be about to hold the lock. This
-    /// reads only these nodes; otherwise it works like [`queue`](Self::queue).
+    /// The holders are the first contenders in the queue. The first of them may only be about to
+    /// hold the lock. The call reads only these nodes, and otherwise works like
+    /// [`queue`](Self::queue).
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -953,9 +954,9 @@ impl<K: LockKind> Lock<K> {
     /// This is for an operator who knows that the holder hangs. **The holder may still be at
     /// work**: the next in line is granted the lock at once, but a holder of this crate is notified
     /// by its heartbeat, within a sixth of its session timeout (5 s by default), with
-    /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the [fencing
-    /// token](crate::LockGuard::fencing_token) keeps the holder from writing; a
-    /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the
+    /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then, only the [fencing
+    /// token](crate::LockGuard::fencing_token) prevents writes of the holder; a
+    /// [transaction](crate::LockGuard::transaction) under its guard fails at once. To ask the
     /// holder to release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
     ///
     /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next reads
@@ -1052,8 +1053,8 @@ pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
     Ask::new(kind, Budget::Until { deadline, asked }, Location::caller())
 }
 
-/// How often in a row a call asks again because its lease ended before the grant reached the
-/// caller.
+/// The largest number of consecutive times that a call acquires again because its lease ended
+/// before the grant reached the caller.
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.

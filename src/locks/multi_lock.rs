@@ -31,8 +31,9 @@ const MAX_MEMBERS: usize = 1_000;
 
 /// Several locks that are acquired as one: all of them, or none.
 ///
-/// Combines any mutexes, fair locks, read locks and write locks of one client. Like Curator's class
-/// of this name, but with one deadline for all members, and no member stays locked after an error.
+/// Combines any mutexes, fair locks, read locks and write locks of one client. A semaphore cannot be
+/// a member. Like Curator's class of this name, but with one deadline for all members, and no member
+/// stays locked after an error.
 ///
 /// Members are acquired one by one, each as a separate lock. A release takes a request for each
 /// member; they are sent together.

@@ -37,8 +37,8 @@ use crate::values::path::LockPath;
 /// participant that works while it holds such a lock.
 ///
 /// # Not re-entrant
-/// A task that holds the lock and acquires it again waits for itself, and never returns if the call
-/// has no timeout. With a timeout, the error says which line acquired the lock, and for how long it
+/// A task that holds the lock and acquires it again waits for itself. Without a timeout, that call
+/// never returns; with one, its error says which line acquired the lock, and for how long the lock
 /// has been held. A lock belongs to its guard, not to a thread or a task, and any task can release
 /// it. [`LockGuard::reenter`](crate::LockGuard::reenter) returns another guard of the same hold.
 ///
@@ -64,10 +64,10 @@ use crate::values::path::LockPath;
 /// # }
 /// ```
 ///
-/// To have a lock for each key, you can create a handle for each call: handles are cheap. But a
+/// For a lock for each key, you can create a handle for each call, because handles are cheap. But a
 /// client caches state for each path (its options, whether the next grant needs a list), and drops
-/// this state with the last handle or guard of the path. So for a path that you use repeatedly, keep
-/// a handle instead.
+/// this state with the last handle or guard of the path. So for a path that you use repeatedly,
+/// keep a handle instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -107,8 +107,8 @@ impl InterProcessMutex {
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
     ///   `/zookeeper`, or longer than 16 KiB with the namespace.
     /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
-    ///   of queue, such as a read-write lock. It does so while there is a live handle or guard, or
-    ///   a call whose nodes are still being deleted.
+    ///   of queue, such as a read-write lock. The path is in use while there is a live handle or
+    ///   guard, or a call whose nodes are still being deleted.
     ///
     /// # Examples
     /// ```
@@ -130,9 +130,9 @@ impl InterProcessMutex {
 
     /// Creates a handle of the mutex of `key` below `prefix`, without any I/O.
     ///
-    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
-    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
-    /// different locks.
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys may
+    /// contain slashes, or characters that ZooKeeper refuses, and different keys have different
+    /// locks.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -189,8 +189,8 @@ impl InterProcessMutex {
 }
 
 impl RecipeBuilder<InterProcessMutex> {
-    /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it
-    /// is another process's turn; by default 1,000 tasks and 5 ms.
+    /// Sets how many tasks of this client may hold the lock in a row, and for how long, before
+    /// another process has a turn. The default is 1,000 tasks and 5 ms.
     ///
     /// The tasks of a client share one node in the queue. A waiting task costs less than 2 KiB of
     /// memory and no request. A release passes the node to the task that has waited longest,
@@ -198,8 +198,9 @@ impl RecipeBuilder<InterProcessMutex> {
     /// token](crate::LockGuard::fencing_token). When a bound is reached, the node is deleted, and
     /// the next task queues with a new node behind all others, so another process waits for this
     /// client at most `time` plus the longest hold of one task. If `max` is 1, no task hands the
-    /// lock over, and each holder has a separate node. Both bounds must be greater than zero, or
-    /// building fails with [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
+    /// lock over, and each holder has a separate node. Both bounds must be greater than zero;
+    /// otherwise `build` fails with
+    /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
     /// A release does not hand the node over, but deletes it, if the lock is lost or
     /// [`Suspended`](crate::LockState::Suspended), if the client has noticed a [request to

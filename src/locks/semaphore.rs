@@ -35,28 +35,29 @@ use crate::values::token::FencingToken;
 
 /// A counting semaphore across processes, which limits how many permits are held at a time.
 ///
-/// The semaphore works like Curator's `InterProcessSemaphoreV2`, in the same layout: a contender
+/// The semaphore works like Curator's `InterProcessSemaphoreV2`, with the same layout: a contender
 /// queues in `<path>/locks`, and each permit is an ephemeral node in `<path>/leases`. Java
 /// processes that use Curator contend for the same permits. With a limit of 1 it works like
 /// Curator's `InterProcessSemaphoreMutex`.
 ///
 /// A semaphore needs its own path. It does not exclude holders of any other lock on the same path,
-/// such as an [`InterProcessMutex`](crate::InterProcessMutex), whose nodes are in another directory:
-/// both are granted, without an error, because finding the other would cost each grant a request.
+/// such as an [`InterProcessMutex`](crate::InterProcessMutex), whose nodes are in another
+/// directory: both are granted, without an error, because detecting the other lock would cost a
+/// request for each grant.
 ///
 /// - **All or none.** [`acquire_many`](Self::acquire_many) acquires all of its permits at once, by
-///   one transaction, so contenders that each want several never hold a part of them and wait for
-///   each other.
+///   one transaction, so contenders that each want several permits never hold some of them while
+///   waiting for each other.
 /// - **Order of arrival**, as in tokio: a large request at the head of the queue is served before
 ///   smaller requests behind it. A returned permit wakes one waiter.
 /// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other
 ///   permit has at that time, for worker ids, shards or connection numbers.
-/// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes it while the semaphore
-///   is in use.
+/// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes the limit while the
+///   semaphore is in use.
 ///
-/// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock,
-/// a permit can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests,
-/// 4 after three free grants in a row, and its release 1.
+/// A semaphore is a handle: it is cheap to clone, and does no I/O until it is used. Like every
+/// lock, a permit can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5
+/// requests, 4 after three free grants in a row, and its release 1.
 ///
 /// # The limit
 /// Each handle states a limit, and all must state the same limit: a contender that finds a permit
@@ -67,13 +68,13 @@ use crate::values::token::FencingToken;
 /// those of Curator's `SharedCount`, so a Java process attaches with `new
 /// InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java
 /// processes that state their limit as a number do not read this node, and the names of their
-/// permits do not show the limit, so give them the right number. A number below 1 in the node makes
-/// calls fail with [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's
-/// wait.
+/// permits do not show the limit, so give them the right number. If the node contains a number
+/// below 1, calls fail with [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), while
+/// Curator's calls wait.
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two
-/// such calls can deadlock, and block the queue behind them: use deadlines where Java processes
+/// such calls can deadlock, and block the queue behind them. So use deadlines if Java processes
 /// acquire several permits at once.
 ///
 /// # Examples
@@ -85,7 +86,7 @@ use crate::values::token::FencingToken;
 /// use std::time::Duration;
 /// use zookeeper_recipes::InterProcessSemaphore;
 ///
-/// // Ten calls of the partner's API at a time, from all processes together.
+/// // At most ten calls of the partner's API at a time, from all processes together.
 /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
 /// let permit = semaphore.acquire(Duration::from_secs(10)).await?;
 /// // The call.
@@ -206,7 +207,7 @@ impl InterProcessSemaphore {
     /// The timeout covers everything: creating missing directories, retries, reconnects, and
     /// waiting for other contenders. With [`Duration::ZERO`] this works like
     /// [`try_acquire`](Self::try_acquire): it waits only for the servers, up to the connect
-    /// timeout. More than a year means no deadline.
+    /// timeout. A timeout of more than a year means no deadline.
     ///
     /// # Errors
     /// - [`AcquireError::TimedOut`] if no permit was free, or live contenders were ahead, for all
@@ -261,10 +262,10 @@ impl InterProcessSemaphore {
     /// stop. If `work` panics, the permit is returned in the background.
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). `work` was not called then.
+    /// See [`acquire`](Self::acquire). After an error, `work` was not called.
     ///
     /// # Cancel safety
-    /// If the future is dropped while it waits for a permit, see [`acquire`](Self::acquire). Later,
+    /// While the future waits for a permit, see [`acquire`](Self::acquire). If it is dropped later,
     /// `work` is dropped, and then the permit is returned in the background.
     ///
     /// # Examples
@@ -338,8 +339,8 @@ impl InterProcessSemaphore {
     ///
     /// The lease begins with the grant. When it ends, the permit is [lost](SemaphorePermit::lost),
     /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then returned, even if the
-    /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. More than a year means no
-    /// limit. See
+    /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. A lease of more than a
+    /// year means no limit. See
     /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) for
     /// the clock of a lease and for the use of a lease.
     ///
@@ -425,7 +426,7 @@ impl InterProcessSemaphore {
     /// Acquires `n` permits, all of them or none, waiting for at most `timeout`.
     ///
     /// The permits are granted together, when `n` are free. Until then the call holds no permit,
-    /// and the contenders behind it wait. This costs one request more than
+    /// and the contenders behind it wait. The call costs one request more than
     /// [`acquire`](Self::acquire).
     ///
     /// # Errors
@@ -495,7 +496,7 @@ impl InterProcessSemaphore {
         self.granted_many(1, ask).await
     }
 
-    /// Acquires permits that are still held: they may be lost on their way to the caller.
+    /// Acquires permits, and again if they were lost on their way to the caller.
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
         let call = Call::begin(&self.path_lock, &mut ask);
@@ -608,7 +609,7 @@ impl InterProcessSemaphore {
     ///
     /// # Errors
     /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit.
-    /// - [`AcquireError::TooManyAtOnce`] if one request has no room for that many.
+    /// - [`AcquireError::TooManyAtOnce`] if that many permits do not fit into one request.
     /// - See [`try_acquire`](Self::try_acquire) for the other variants.
     ///
     /// # Cancel safety
@@ -825,7 +826,7 @@ impl InterProcessSemaphore {
     ///
     /// let semaphore = InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
     /// let permit = semaphore.try_acquire().await?;
-    /// assert!(semaphore.queue().await?.is_empty()); // no other waits
+    /// assert!(semaphore.queue().await?.is_empty()); // no other contender waits
     /// # permit.release().await?;
     /// # Ok(())
     /// # }
@@ -979,9 +980,9 @@ impl sealed::HasData for InterProcessSemaphore {}
 /// Each permit is held by an ephemeral node on the servers ([`nodes`](Self::nodes)). Dropping the
 /// value returns its permits in the background; [`release`](Self::release) does the same and
 /// returns the outcome. The value can be sent to other threads and tasks. **The loss of one permit
-/// is the loss of all** permits in one value, because the holder relied on all of them. The others
-/// are returned too: at once if a lease ended, otherwise when the value is dropped, or at the
-/// latest a session timeout after the last renewal.
+/// is the loss of all** permits in one value, because the holder relied on all of them. The other
+/// permits are returned too: at once if a lease ended, otherwise when the value is dropped, and no
+/// later than a session timeout after the last renewal.
 ///
 /// A value is the guard of its permits, with the guarantees and limits of a
 /// [`LockGuard`](crate::LockGuard).
@@ -1053,8 +1054,9 @@ impl SemaphorePermit {
     /// Returns the slots of the permits, in ascending order: one number for each permit, which no
     /// other permit of this library has at the same time.
     ///
-    /// A slot is the smallest free number at the grant, and below the limit at that time. It stays
-    /// the same for as long as the permit is held. Permits of Java processes have none.
+    /// A slot is the smallest number that was free at the grant, and is below the limit at that
+    /// time. A permit keeps its slot for as long as the permit is held. Permits of Java processes
+    /// have no slots.
     ///
     /// # Examples
     /// ```
@@ -1150,11 +1152,11 @@ impl SemaphorePermit {
     /// resource must compare the tokens of each [slot](Self::slots) separately, with one
     /// [`FenceGate`](crate::FenceGate) for each worker id, shard or connection. All permits of one
     /// call have the same token. After a [`merge`](Self::merge) the method returns the lowest
-    /// token, which never passes for a later holder's, but may be refused for a slot of another
-    /// call: keep such permits apart.
+    /// token. A resource never mistakes that token for a later holder's, but may refuse it for a
+    /// slot that another call acquired, so keep such permits separate.
     ///
-    /// Compare tokens only with those of permits of this library. Permits of Java processes have
-    /// none: the `czxid` of their lease node is not a token, because tokens come from the
+    /// Compare tokens only with tokens of this library's permits. Permits of Java processes have no
+    /// tokens: the `czxid` of their lease node is not a token, because tokens come from the
     /// contender's node in the queue.
     ///
     /// # Examples
@@ -1174,8 +1176,8 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        // A resource may refuse the lowest token without need, but must not accept an old permit
-        // with a newer token (docs/protocol.md#permit-tokens).
+        // With the lowest token, a resource may refuse a valid permit, but never accepts an old
+        // permit with a newer token (docs/protocol.md#permit-tokens).
         let tokens = self.shares().0.iter().map(|hold| hold.token());
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)

@@ -24,31 +24,32 @@ use crate::values::shown::Quoted;
 ///
 /// A change reads the value and writes the new one on the condition that the node has not been
 /// written in between (by the version of its data). Without a concurrent change, this costs 2
-/// requests. A change that loses to another is tried again after a random pause. So the counter
+/// requests. If another change was first, the call tries again after a random pause. So the counter
 /// makes progress under any contention, but a single call may need many tries. Under steady
-/// contention take ids from a [`cached`](Self::cached) source, or change the counter while you hold
-/// an [`InterProcessMutex`](crate::InterProcessMutex), which is Curator's `PromotedToLock`.
+/// contention, take ids from a [`cached`](Self::cached) source, or change the counter while you
+/// hold an [`InterProcessMutex`](crate::InterProcessMutex), which corresponds to Curator's
+/// `PromotedToLock`.
 ///
 /// # Ids
 /// [`next_id`](Self::next_id) returns an id: each number once, to one caller across all processes,
 /// despite lost connections, expired sessions and crashes. [`cached`](Self::cached) takes ids from
 /// a range reserved earlier, without a request for each. Both leave gaps when an answer is lost or
 /// a process ends. [`add`](Self::add) and the other methods change a total instead. If it is
-/// unknown whether the change was made, they return [`AtomicLongError::Unknown`], and must not be
-/// repeated.
+/// unknown whether the change was made, these methods return [`AtomicLongError::Unknown`], and the
+/// call must not be repeated.
 ///
-/// The numbers begin again if the node is deleted, or set to a smaller value, by hand or by
-/// [`set`](Self::set). Delete a counter only when no process uses it: a write that is still on its
-/// way to the servers may otherwise be applied to the next node at the path, once that has the same
-/// version.
+/// The numbers repeat if the node is deleted, or set to a smaller value, by hand or by
+/// [`set`](Self::set). Delete a counter only when no process uses it. Otherwise a write that is
+/// still on its way to the servers may be applied to the next node at the path, once that node has
+/// the same version.
 ///
-/// For numbers without gaps, as invoices may need, count in the transaction of a lock
+/// For numbers without gaps, which invoices may need, count in the transaction of a lock
 /// ([`LockGuard::transaction`](crate::LockGuard::transaction)) or in the database that stores them.
 ///
 /// # Bounds
 /// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says,
-/// and a change ends with [`AtomicLongError::Contended`] when 30 tries have lost to others, which
-/// takes about ten seconds.
+/// and a change ends with [`AtomicLongError::Contended`] after 30 tries in which others were first,
+/// which take about ten seconds.
 ///
 /// # Examples
 /// ```
@@ -70,9 +71,9 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// The node has the eight bytes of Curator's `DistributedAtomicLong`. Its
-/// `DistributedAtomicInteger` and `SharedCount` have four: such a node is refused and left as it
-/// is, so copy its value to another path.
+/// The node has the eight bytes of Curator's `DistributedAtomicLong`. Curator's
+/// `DistributedAtomicInteger` and `SharedCount` have four bytes. Such a node is refused and not
+/// changed, so copy its value to another path.
 #[derive(Clone)]
 #[doc(alias = "DistributedAtomicInteger")]
 #[doc(alias = "DistributedAtomicValue")]
@@ -111,8 +112,8 @@ impl DistributedAtomicLong {
 
     /// Returns a builder of the counter at `path`, for options other than the defaults.
     ///
-    /// The counter's own node is persistent, and the option for missing directories above it does
-    /// not apply to it.
+    /// The counter's node is always persistent. The option for missing directories applies only to
+    /// the directories above the node.
     ///
     /// # Examples
     /// With every option:
@@ -139,7 +140,7 @@ impl DistributedAtomicLong {
 
     /// Returns the value, which is 0 if the counter does not exist.
     ///
-    /// A read is answered by the server that the client is connected to, which may lag behind the
+    /// A read is answered by the server to which the client is connected, which may lag behind the
     /// others: the value is never older than the last one that this client has seen or written in
     /// its session, but another process may have changed it since.
     ///
@@ -173,8 +174,8 @@ impl DistributedAtomicLong {
     /// Sets the value unconditionally; Curator's `forceSet`.
     ///
     /// A concurrent change by another process takes effect either before or after this one: unlike
-    /// Curator's, this write has a condition too. A value below the ids that
-    /// [`next_id`](Self::next_id) has returned makes it return them again.
+    /// Curator's, this write has a condition too. If you set a value below the ids that
+    /// [`next_id`](Self::next_id) has returned, `next_id` returns these ids again.
     ///
     /// # Errors
     /// [`AtomicLongError::Unknown`] if the answer was lost and the counter has changed since: the
@@ -236,9 +237,10 @@ impl DistributedAtomicLong {
 
     /// Sets the value to `new` if it is `expected`. Returns `false` if it is not.
     ///
-    /// A counter that does not exist is 0 here too. (Curator's `compareAndSet` never succeeds on
-    /// one, so a loop of `get` and `compareAndSet` never ends there.) Before it returns `false`,
-    /// the call asks again, after a `sync`: the connected server may lag behind.
+    /// A counter that does not exist counts as 0 here too. (Curator's `compareAndSet` never
+    /// succeeds on a missing counter, so a loop of `get` and `compareAndSet` never ends.) Before
+    /// the call returns `false`, it reads again after a `sync`, because the connected server may
+    /// lag behind.
     ///
     /// # Errors
     /// [`AtomicLongError::Unknown`] if the answer was lost, and it is unknown whether the value was
@@ -283,7 +285,7 @@ impl DistributedAtomicLong {
     ///   [`next_id`](Self::next_id).
     /// - [`AtomicLongError::Overflow`] if the new value would not fit into 64 bits. Nothing was
     ///   added.
-    /// - [`AtomicLongError::Contended`] if others came first at each of 30 tries. Nothing was
+    /// - [`AtomicLongError::Contended`] if others were first in each of 30 tries. Nothing was
     ///   added.
     /// - [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if the node at the
     ///   path is not a counter. Nothing was written.
@@ -304,7 +306,7 @@ impl DistributedAtomicLong {
     /// let sold = DistributedAtomicLong::new(&client, "/shop/sold")?;
     /// match sold.add(3).await {
     ///     Ok(total) => assert_eq!(total, 3),
-    ///     // They may or may not be counted: if it matters, count the orders.
+    ///     // They may or may not have been added. If an exact total matters, count the orders.
     ///     Err(AtomicLongError::Unknown { path, .. }) => eprintln!("{path} may lack 3"),
     ///     Err(error) => return Err(error.into()),
     /// }
@@ -392,12 +394,12 @@ impl DistributedAtomicLong {
         self.number(Change::Add(-1)).await
     }
 
-    /// Adds 1 and returns the new value as an id, which no other call of `next_id` in any process
+    /// Adds 1 and returns the new value as an id that no other call of `next_id`, in any process,
     /// returns.
     ///
     /// If it is unknown whether a number was taken, it is given up and another one is taken. So
-    /// there may be gaps, and there is no [`AtomicLongError::Unknown`]. The numbers of one task
-    /// rise.
+    /// there may be gaps, and there is no [`AtomicLongError::Unknown`]. The numbers that one task
+    /// gets are increasing.
     ///
     /// # Errors
     /// See [`add`](Self::add); never [`AtomicLongError::Unknown`]. After an error a number may be
@@ -428,12 +430,12 @@ impl DistributedAtomicLong {
         self.number(Change::Reserve(1)).await
     }
 
-    /// Returns a source of ids that reserves `block` of them at a time, and hands them out without
-    /// further requests; Curator's `CachedAtomicLong`.
+    /// Returns a source of ids that reserves `block` ids at a time, and returns them without
+    /// further requests, like Curator's `CachedAtomicLong`.
     ///
-    /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. They rise
-    /// within a process, but not across processes, and ids that are left in a block when the
-    /// process ends are never used.
+    /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. The ids of
+    /// one source are increasing, but those of several sources are not ordered. Ids that are left
+    /// in a block when the process ends are never used.
     ///
     /// # Errors
     /// [`BuildError::InvalidOption`] if `block` is 0.
@@ -523,8 +525,9 @@ impl sealed::Buildable for DistributedAtomicLong {
 
 /// A source of ids from reserved blocks; see [`DistributedAtomicLong::cached`].
 ///
-/// Share one in the whole process (it needs no `&mut`): each has a separate block. When the block
-/// is used up, one caller reserves the next, and the others wait for that.
+/// Share one source in the whole process (its methods need no `&mut`), because each source has a
+/// separate block. When the block is used up, one caller reserves the next block, and the others
+/// wait for it.
 ///
 /// # Examples
 /// ```
@@ -564,7 +567,7 @@ pub struct CachedAtomicLong {
 struct Reserved {
     /// The remaining ids of the last block.
     ids: RangeInclusive<i64>,
-    /// How many have begun.
+    /// The number of reservations that have begun.
     begun: u64,
     /// The number of the last reservation that failed, and its error.
     failed: Option<(u64, AtomicLongError)>,
@@ -575,13 +578,12 @@ impl CachedAtomicLong {
     /// another block.
     ///
     /// # Errors
-    /// See [`DistributedAtomicLong::next_id`]. [`AtomicLongError::Overflow`] if there is no room
-    /// for a whole block. Callers that waited for a reservation that failed get its error.
+    /// See [`DistributedAtomicLong::next_id`]. [`AtomicLongError::Overflow`] if the numbers do not
+    /// suffice for a whole block. Callers that waited for a failed reservation get its error.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a block that it was about to reserve may be missing from the
-    /// sequence. No id that was returned is returned again, and none that is left in the last block
-    /// is lost.
+    /// If the future is dropped, a block that the call was about to reserve may be missing from the
+    /// sequence. No id is returned twice, and no remaining id of the last block is lost.
     ///
     /// # Examples
     /// ```
@@ -614,8 +616,9 @@ impl CachedAtomicLong {
             if let Some(id) = reserved.ids.next() {
                 return Ok(id);
             }
-            // Another call has failed to, with all the tries that this call would have: if each
-            // caller tried in its turn, the last of many would learn of an outage after hours.
+            // Another call has failed to reserve one, with all the tries that this call would have.
+            // If each caller tried in turn, the last of many callers would notice an outage only
+            // after hours.
             if let Some((_, error)) = reserved
                 .failed
                 .as_ref()
@@ -629,8 +632,9 @@ impl CachedAtomicLong {
         match self.number.number(Change::Reserve(self.block)).await {
             Ok(last) => {
                 let first = last.saturating_sub(i64::from(self.block) - 1);
-                // The first is this caller's: the others may take all the rest before it is polled
-                // again. The iterator skips it, since `first + 1` could overflow.
+                // This caller keeps the first id, because the others may take all the rest before
+                // this caller is polled again. The iterator skips the first id, because `first + 1`
+                // could overflow.
                 let mut ids = first..=last;
                 ids.next();
                 let mut reserved = self.reserved.lock();

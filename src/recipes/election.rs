@@ -50,13 +50,13 @@ use crate::values::token::FencingToken;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeadershipState {
-    /// Another participant leads, or this one is about to join, or to join again.
+    /// Another participant leads, or this participant is about to join or rejoin the election.
     #[default]
     Follower,
     /// The participant leads, in the term with this token.
     Leader(FencingToken),
-    /// The participant leads, in the term with this token, and no server has confirmed the session
-    /// lately: the leadership may be lost soon. Begin nothing new.
+    /// The participant leads, in the term with this token, but no server has confirmed the session
+    /// lately, so the leadership may be lost soon. Start no new work.
     Suspended(FencingToken),
     /// The participant has left the election: it was closed, its client was closed, or the servers
     /// refuse a request that it needs.
@@ -88,8 +88,8 @@ pub(crate) async fn participants(
 /// A watch of an election's leader, for a process that takes no part in it;
 /// [`RecipeBuilder::watch_leader`](crate::RecipeBuilder::watch_leader) returns it.
 ///
-/// The watch has no task and costs nothing while [`changed`](Self::changed) is not awaited. It
-/// keeps the client.
+/// The watch has no task, and sends no request while [`changed`](Self::changed) is not awaited. It
+/// keeps the client and its session open.
 ///
 /// # Examples
 /// ```
@@ -125,17 +125,17 @@ impl LeaderWatch {
         }
     }
 
-    /// Waits until the leader is another than this last returned, and returns it; `None` if there
-    /// is none. The first call returns the leader at once.
+    /// Waits until the leader differs from the one that the last call returned, and returns the new
+    /// leader, or `None` if there is none. The first call returns the leader at once.
     ///
-    /// A leader that was replaced between two calls ends the next call at once; leaders in between
-    /// are skipped. A participant that left and leads again has another node, so it is another
-    /// leader. The watch continues over the sessions of the client. In a new session, a server that
-    /// lags behind may show an earlier leader until it has caught up.
+    /// If the leader was replaced between two calls, the next call returns at once; leaders in
+    /// between are skipped. A participant that left and leads again has a new node, so it counts as
+    /// a new leader. The watch continues over the sessions of the client. In a new session, a
+    /// server that lags behind may show an earlier leader until it has caught up.
     ///
-    /// A call costs two lists and a read, and the same again whenever a participant comes or goes,
-    /// or every sixth of the session timeout if the session already watches as many nodes as it
-    /// can.
+    /// A call costs two lists and a read. It costs the same again whenever a participant joins or
+    /// leaves or, if the session already watches as many nodes as it can, every sixth of the
+    /// session timeout.
     ///
     /// # Errors
     /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as
@@ -146,7 +146,7 @@ impl LeaderWatch {
     /// returned.
     pub async fn changed(&mut self) -> Result<Option<Participant>, Error> {
         // The nodes of the leaders are compared, because a participant that leads again has another
-        // (docs/protocol.md#leader-watch).
+        // node (docs/protocol.md#leader-watch).
         let known = self.returned.clone();
         let changed = look(&self.path_lock, move |path_lock| async move {
             match known {
@@ -168,7 +168,7 @@ impl fmt::Debug for LeaderWatch {
     }
 }
 
-/// Waits until this participant leads. An error that a repetition may cure does not end the wait,
+/// Waits until this participant leads. An error that another try may fix does not end the wait,
 /// which lasts until the caller leaves (docs/protocol.md#election).
 pub(crate) async fn until_leading(
     path_lock: &Arc<PathLock>,
@@ -179,8 +179,8 @@ pub(crate) async fn until_leading(
         let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
         let attempt = |ask| shared_attempt::acquire(Arc::clone(path_lock), ask);
         let error = match until_had(ask, attempt, slice::from_ref).await {
-            // The drain may have looked before the grant was made. The drop of the hold gives it
-            // back (docs/protocol.md#drain).
+            // The drain may have checked before the grant was made. Dropping the hold releases the
+            // lock (docs/protocol.md#drain).
             Ok(hold) => {
                 return path_lock
                     .client()
@@ -194,7 +194,7 @@ pub(crate) async fn until_leading(
         let pause = clean_up_pause(failures);
         failures = failures.saturating_add(1);
         let client = path_lock.client();
-        // An error means that the client has ended, which the next attempt says.
+        // An error means that the client has ended; the next attempt reports this.
         let _ = client
             .tasks
             .start(async move { tokio::time::sleep(pause).await })
@@ -209,7 +209,7 @@ pub(crate) struct Term {
     path_lock: Weak<PathLock>,
     /// The two numbers of its token.
     token: (i64, u64),
-    /// How much work is under way in this term.
+    /// The number of futures that run as work in this term.
     working: watch::Sender<usize>,
 }
 
@@ -232,7 +232,8 @@ impl Term {
         FencingToken::from_parts(zxid, counter)
     }
 
-    /// Returns the lock of its node, for work in the term. The error is the loss of the term.
+    /// Returns the lock that the term's node holds, for work in the term. Returns the loss of the
+    /// term as the error.
     pub(crate) fn hold(&self) -> Result<LockRef, Lost> {
         if let Some(lost) = self.lost() {
             return Err(lost);
@@ -262,7 +263,7 @@ impl Term {
         }
     }
 
-    /// Waits until the term ends. Keeps neither the session nor the client.
+    /// Waits until the term ends. The future keeps neither the session nor the client open.
     pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let (path, lost) = (self.held.lost_path(), waker::contain(self.held.when_lost()));
         async move {
@@ -277,15 +278,15 @@ impl Term {
         self.held.directory().user()
     }
 
-    /// Counts work until the result is dropped: the node of the term stays at least as long
+    /// Counts work until the result is dropped. The node of the term is kept at least until then
     /// (docs/protocol.md#leaders-work).
     pub(crate) fn begin_work(&self) -> TermWork<'_> {
         self.working.send_modify(|working| *working += 1);
         TermWork(self)
     }
 
-    /// Waits until no work is under way, but not longer than the session timeout: work that is not
-    /// polled is not dropped.
+    /// Waits until no work is under way, for at most the session timeout, because work whose task
+    /// is not polled is never dropped.
     async fn until_idle(&self, session_timeout: Duration) {
         let mut working = self.working.subscribe();
         let idle = tokio::time::timeout(session_timeout, working.wait_for(|working| *working == 0));
@@ -306,14 +307,14 @@ impl Drop for TermWork<'_> {
     }
 }
 
-/// Where a candidate stands, for callers that wait for its terms.
+/// The status of a candidate, for callers that wait for its terms.
 #[derive(Clone, Default)]
 pub(crate) enum Status {
     #[default]
     Follows,
     Leads(Arc<Term>),
-    /// The participant has left the election, with the error that was the reason, if an error was.
-    /// `released` is the result of giving the leadership up; `None` until that is done.
+    /// The participant has left the election; `why` is the error that caused this, if an error did.
+    /// `released` is the result of giving up the leadership; `None` until then.
     Left {
         why: Option<AcquireError>,
         released: Option<Result<(), ReleaseError>>,
@@ -321,7 +322,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// Returns its term; `None` if that has ended by the clock.
+    /// Reads the clock, and returns the candidate's term; `None` if it has ended.
     fn term(&self) -> Option<&Arc<Term>> {
         match self {
             Self::Leads(term) if term.lost().is_none() => Some(term),
@@ -351,7 +352,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// Returns a copy: asking a term whether it is lost may call foreign code
+    /// Returns a copy, because asking a term whether it is lost may call code outside the library
     /// (docs/protocol.md#no-lock-across-await).
     fn status(&self) -> Status {
         self.status.borrow().clone()
@@ -362,7 +363,7 @@ impl Reports {
         self.publish();
     }
 
-    /// Tells the state, if it has changed. Its receivers are polled by executors of the user's,
+    /// Publishes the state, if it has changed. The receivers are polled by the user's executors,
     /// whose wakers may panic.
     fn publish(&self) {
         let state = self.status().state();
@@ -400,7 +401,7 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
 }
 
 impl Candidate {
-    /// Returns its term; `None` if it does not lead, by the clock.
+    /// Reads the clock, and returns the candidate's term; `None` if it does not lead.
     pub(crate) fn term(&self) -> Option<Arc<Term>> {
         self.reports.status().term().cloned()
     }
@@ -413,7 +414,8 @@ impl Candidate {
         self.reports.state.subscribe()
     }
 
-    /// Waits until it leads. The error is `None` if it has left the election by its own decision.
+    /// Waits until the candidate leads. The error is `None` if the candidate has left the election
+    /// by its own decision.
     pub(crate) async fn until_leading(&self) -> Result<Arc<Term>, Option<AcquireError>> {
         let mut status = self.reports.status.subscribe();
         loop {
@@ -424,7 +426,7 @@ impl Candidate {
             if let Status::Left { why, .. } = now {
                 return Err(why);
             }
-            // No error: this has the sender.
+            // An error is impossible, because `self` has the sender.
             if waker::contain(status.changed()).await.is_err() {
                 return Err(None);
             }
@@ -454,8 +456,8 @@ impl Candidate {
     }
 }
 
-/// Reports that a candidate has left, in every case in which its task ends: it is dropped with the
-/// end of its client.
+/// Reports that a candidate has left, in whichever way its task ends, also if the end of the client
+/// drops the task.
 struct LeftOnDrop {
     path_lock: Arc<PathLock>,
     reports: Arc<Reports>,
@@ -481,7 +483,8 @@ async fn take_part(
     location: &'static Location<'static>,
 ) {
     let LeftOnDrop { path_lock, reports } = &left;
-    // `None` by its own decision, or else because nothing can be acquired any more.
+    // The reason is `None` if the candidate decides to leave, and otherwise why no lock can be
+    // acquired any more.
     let why = || path_lock.client().refuses(path_lock.path());
     loop {
         let leading = tokio::select! {
@@ -495,7 +498,7 @@ async fn take_part(
             Ok(hold) => Arc::new(hold),
             Err(error) => {
                 let path = path_lock.path().user();
-                // The end of its client is what the user asked for.
+                // The user requested the end of the client, so this is no error.
                 if error.kind() == Some(ErrorKind::Closed) {
                     log::debug!(
                         path,
@@ -512,7 +515,7 @@ async fn take_part(
         };
         hold.note_had();
         let term = Term::new(&hold);
-        // The field is dropped before the hold, in every way in which the function ends.
+        // The value is dropped before the hold, in whichever way the function ends.
         let given_up = GivesUp(Arc::clone(&hold.held));
         reports.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
@@ -539,8 +542,9 @@ async fn take_part(
     }
 }
 
-/// Gives a hold up when it is dropped, unless it is lost. Work in a term waits for its loss, and a
-/// release is none: a task that ends in the middle would leave it running while another leads.
+/// Gives up a hold when this is dropped, unless the hold is lost. Work in a term waits for the loss
+/// of the hold, and a release is not a loss. So without this, a task that ends in the middle would
+/// leave the work running while another participant leads.
 struct GivesUp(Arc<Held>);
 
 impl Drop for GivesUp {
@@ -551,21 +555,21 @@ impl Drop for GivesUp {
     }
 }
 
-/// Waits until the candidate is dropped or leaves, or its client is drained: a leadership does not
-/// end by itself, so a drain cannot wait for it (docs/protocol.md#drain).
+/// Waits until the candidate is dropped or leaves, or its client is drained. A leadership has no
+/// natural end, so a drain cannot wait for it (docs/protocol.md#drain).
 async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
     tokio::select! {
-        // An error means that it was dropped.
+        // An error means that the candidate was dropped.
         _ = stop.wait_for(|stop| *stop) => {}
         () = client.drained() => {}
     }
 }
 
-/// Tells the changes of the state until the term is lost.
+/// Publishes the changes of the state until the term is lost.
 async fn until_lost(hold: &Arc<Hold>, reports: &Reports) {
     let mut state = hold.state();
     loop {
-        // The report follows the read of the state, so that the reported state is no older.
+        // The state is published after it is read here, so that the published state is not older.
         reports.publish();
         if matches!(state, LockState::Lost(_)) {
             return;

@@ -13,12 +13,13 @@ use crate::state_watch::StateWatch;
 use crate::values::path::{InvalidPath, LockPath};
 use crate::values::shown::Quoted;
 
-/// A member of a group of processes, which knows the others.
+/// A member of a group of processes, which can list and watch the other members.
 ///
-/// It is Curator's class of that name, in Curator's layout, and Java processes can be members of
-/// the same group: each has a [`PersistentNode`] below the group's path, whose name is its id and
-/// whose data are its own. An id belongs to one member; of two processes with the same one, the
-/// second waits in [`Conflict`](PersistentNodeState::Conflict).
+/// The member works like Curator's class of this name, with the same layout, so Java processes can
+/// be members of the same group. Each member has a [`PersistentNode`] below the group's path. The
+/// name of that node is the member's id, and its data is the member's data. An id belongs to one
+/// member: if two processes use the same id, the second waits in
+/// [`Conflict`](PersistentNodeState::Conflict).
 ///
 /// # Examples
 /// ```
@@ -48,15 +49,15 @@ pub struct GroupMember {
 }
 
 impl GroupMember {
-    /// Joins the group at `path` in the background, with this id and these data.
+    /// Joins the group at `path` in the background, with this id and this data.
     ///
-    /// The id is the name of the node. [`LockPath::segment`](crate::LockPath::segment) makes one of
-    /// any text, and [`LockPath::key`](crate::LockPath::key) the text again.
+    /// The id is the name of the node. [`LockPath::segment`](crate::LockPath::segment) makes an id
+    /// from any text, and [`LockPath::key`](crate::LockPath::key) returns the text.
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or the id as the name of a
     ///   node.
-    /// - [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
+    /// - [`BuildError::InvalidOption`] if the data is longer than 1,000,000 bytes.
     ///
     /// # Examples
     /// ```
@@ -110,22 +111,22 @@ impl GroupMember {
         self.node.wait_for_initial_create(timeout).await
     }
 
-    /// Sets the data of this member, and waits until its node has them.
+    /// Sets the data of this member, and waits until its node has the data.
     ///
     /// # Errors
     /// See [`PersistentNode::set_data`].
     ///
     /// # Cancel safety
-    /// The data are set at the first poll, even if the future is dropped later.
+    /// The data is set at the first poll, even if the future is dropped later.
     #[doc(alias = "setThisData")]
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), PersistentNodeError> {
         self.node.set_data(data).await
     }
 
-    /// Returns the members, as the connected server knows them: the data of each, by its id.
+    /// Returns the members that the connected server knows, as a map from ids to data.
     ///
-    /// This one is among them once it has joined. One whose ACL does not let this client read it is
-    /// left out, with a warning in the log. It costs a list, and a read for each member.
+    /// The map includes this member once it has joined. A member whose ACL denies this client READ
+    /// is left out, with a warning in the log. The call costs a list, and a read for each member.
     ///
     /// # Errors
     /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered; see
@@ -185,14 +186,14 @@ impl GroupMember {
         }
     }
 
-    /// Returns where the node of this member is.
+    /// Returns the state of this member's node.
     #[must_use]
     pub fn state(&self) -> PersistentNodeState {
         self.node.state()
     }
 
-    /// Returns a watch of the [`state`](Self::state), to wait for changes. It does not keep the
-    /// node.
+    /// Returns a watch of the [`state`](Self::state), to wait for changes. The watch does not keep
+    /// the node.
     #[must_use]
     pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
         self.node.watch_state()
@@ -210,9 +211,9 @@ impl GroupMember {
         &self.id
     }
 
-    /// Leaves the group, and waits until a server has confirmed it.
+    /// Leaves the group, and waits until a server has confirmed the deletion of the node.
     ///
-    /// A drop does the same in the background.
+    /// Dropping the value does the same in the background.
     ///
     /// # Errors
     /// See [`PersistentNode::close`].
@@ -235,8 +236,8 @@ impl fmt::Debug for GroupMember {
 
 /// A watch of a group's members; [`GroupMember::watch`] returns it.
 ///
-/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the
-/// client, and outlives the member.
+/// The watch has no task, and sends no request while [`changed`](Self::changed) is not awaited. The
+/// watch keeps the client open, and continues after the member has left.
 ///
 /// # Examples
 /// ```
@@ -259,7 +260,7 @@ impl fmt::Debug for GroupMember {
 /// ```
 pub struct GroupWatch {
     group: Group,
-    /// The caller's last state; `None` before the first call.
+    /// The state that the last call returned; `None` before the first call.
     known: Option<KnownMembers>,
 }
 
@@ -267,10 +268,10 @@ impl GroupWatch {
     /// Waits until a member has come or gone since the last call, and returns the members; the
     /// first call returns them at once.
     ///
-    /// Nothing is lost between two calls: changes in between end the next call at once. A member
-    /// that has left and come back, as after the end of its session, is a change. New data of a
-    /// member are not a change, but are returned with the next one. The watch continues over the
-    /// sessions of the client.
+    /// No change is lost between two calls: after a change in between, the next call returns at
+    /// once. If a member has left and rejoined, for example after the end of its session, that is a
+    /// change too. New data of a member is not a change, but is returned with the next change. The
+    /// watch continues across the sessions of the client.
     ///
     /// A call costs two lists, and a read for each member, and a `sync` if
     /// the members were last returned in an earlier session.

@@ -22,26 +22,27 @@ use crate::values::token::FencingToken;
 /// A participant of an election, from its start until it is closed or dropped.
 ///
 /// Across all processes, one participant leads at a time, for a *term*. A latch stays in the
-/// election by itself: it joins when it is started, and joins again when its session has ended,
-/// when its node was deleted, and after an outage. You need neither a thread nor a listener.
-/// [`leadership`](Self::leadership) waits for a term, and [`watch_state`](Self::watch_state)
-/// returns a watch of the state. To run one thing while leading,
-/// [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
+/// election without further calls: it joins when it is started, and joins again after its session
+/// has ended, after its node was deleted, and after an outage. You need neither a thread nor a
+/// listener. [`leadership`](Self::leadership) waits for a term, and
+/// [`watch_state`](Self::watch_state) returns a watch of the state. To run one piece of work while
+/// leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
 ///
 /// The latch works like Curator's class of this name, with the same layout, so Java processes can
 /// take part in the same election: each participant has a node in the directory of the election,
 /// with its id as data, and the node with the lowest number leads. A lock, or a
 /// [`LeaderSelector`](crate::LeaderSelector), needs another path.
 ///
-/// The value is a handle, and cheap to clone. When the last clone is dropped, the participant
-/// leaves in the background; [`close`](Self::close) waits for that.
+/// A latch is a handle, and cheap to clone. When the last clone is dropped, the participant leaves
+/// the election in the background; [`close`](Self::close) waits until it has left.
 ///
 /// # What the leader knows
-/// A leader knows as much as the holder of a lock
+/// A leader has the same guarantees as the holder of a lock
 /// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a term ends after two
 /// thirds of the session timeout without a renewal, before the servers let another participant
-/// lead. A process that was paused for longer continues where it was, so pass the [fencing
-/// token](Leadership::fencing_token) of its term to every resource that the leader writes to.
+/// lead. A process that was paused for longer continues its work when it resumes, so pass the
+/// [fencing token](Leadership::fencing_token) of the term to every resource to which the leader
+/// writes.
 ///
 /// # Examples
 /// ```
@@ -147,7 +148,8 @@ impl LeaderLatch {
         RecipeBuilder::new(client, path.as_ref())
     }
 
-    /// Waits until this participant leads, and returns its leadership; at once if it leads already.
+    /// Waits until this participant leads, and returns its leadership. Returns at once if the
+    /// participant leads already.
     ///
     /// While no server answers, or the latch's node is deleted repeatedly, the call keeps waiting.
     /// Wrap the call in [`tokio::time::timeout`] to wait less.
@@ -155,8 +157,8 @@ impl LeaderLatch {
     /// # Errors
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the
     ///   client was closed.
-    /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth
-    ///   a retry.
+    /// - Another error if the servers refuse this participant: see [`AcquireError`]. Do not retry
+    ///   after any of these errors.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits. The participant stays in the election.
@@ -188,7 +190,7 @@ impl LeaderLatch {
         }
     }
 
-    /// Returns `true` if this participant leads, by the clock.
+    /// Reads the clock, and returns `true` if this participant leads.
     ///
     /// A [`Suspended`](LeadershipState::Suspended) participant leads. The answer is advisory: the
     /// leadership may be lost a moment later, and only the [token](Leadership::fencing_token) of
@@ -214,7 +216,7 @@ impl LeaderLatch {
         self.candidate.term().is_some()
     }
 
-    /// Returns the state of this participant in the election, by the clock.
+    /// Reads the clock, and returns the state of this participant in the election.
     #[must_use]
     #[doc(alias = "getState")]
     pub fn state(&self) -> LeadershipState {
@@ -223,9 +225,10 @@ impl LeaderLatch {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// The session's thread reports changes; a call of [`state`](Self::state) or
-    /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch:
-    /// it shows [`Closed`](LeadershipState::Closed) when the latch's last handle is dropped.
+    /// The session's thread reports changes, so the watch may be late; [`state`](Self::state) and
+    /// [`has_leadership`](Self::has_leadership) read the clock. The watch does not keep the latch
+    /// in the election: when the last handle of the latch is dropped, the watch returns
+    /// [`Closed`](LeadershipState::Closed).
     ///
     /// # Examples
     /// ```
@@ -262,18 +265,19 @@ impl LeaderLatch {
 
     /// Leaves the election, and waits until any leadership is given up.
     ///
-    /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another
-    /// participant leads; this waits for work that is not polled, for at most the session timeout.
-    /// So do not await this inside such work. All clones of the latch are closed, and a second call
-    /// returns the same. A participant that does not lead returns at once; its node is deleted in
-    /// the background, which [`Client::flush`](crate::Client::flush) waits for.
+    /// Work in [`Leadership::while_held`] is dropped first, so that the work has ended before
+    /// another participant leads. If the task of the work is not polled, the call waits for at most
+    /// the session timeout. So do not await this call inside such work. All clones of the latch are
+    /// closed, and a second call returns the same result. If the participant does not lead, the
+    /// call returns at once, and the node is deleted in the background;
+    /// [`Client::flush`](crate::Client::flush) waits for that.
     ///
     /// # Errors
     /// [`ReleaseError`] if the leadership could not be given up, as from
     /// [`LockGuard::release`](crate::LockGuard::release).
     ///
     /// # Cancel safety
-    /// The participant leaves in any case, from the first poll.
+    /// From the first poll on, the participant leaves in any case.
     ///
     /// # Examples
     /// ```
@@ -297,8 +301,8 @@ impl LeaderLatch {
     /// Returns the participant that leads or is about to, of all processes; `None` if there is
     /// none.
     ///
-    /// This asks the servers. The leader may have changed by the time that this returns, and a
-    /// leader whose session is expiring is still shown.
+    /// The call reads from the servers. The leader may have changed by the time the call returns,
+    /// and a leader whose session is about to expire is still returned.
     ///
     /// # Errors
     /// See [`Error`].
@@ -346,10 +350,10 @@ impl LeaderLatch {
 }
 
 impl RecipeBuilder<LeaderLatch> {
-    /// Sets the id by which the others know this participant: its address, say.
+    /// Sets the id of this participant that the others see, such as its address.
     ///
-    /// The id is the data of the latch's node, at most 1,000,000 bytes; by default, that of a
-    /// lock's node.
+    /// The id is stored as the data of the latch's node, and has at most 1,000,000 bytes. The
+    /// default is the same data as in a lock's node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.asked.data = Some(id.into().into_bytes().into());
         self
@@ -380,9 +384,9 @@ impl sealed::Buildable for LeaderLatch {
     }
 }
 
-/// The term of a leader, as [`LeaderLatch::leadership`] returns it.
+/// A term as the leader, returned by [`LeaderLatch::leadership`].
 ///
-/// The value does not keep the leadership: the term ends when the leadership is lost, and when its
+/// The value does not hold the leadership: the term ends when the leadership is lost, or when the
 /// latch is closed or dropped. From then on, [`is_held`](Self::is_held) always returns `false`.
 ///
 /// # Examples
@@ -397,7 +401,7 @@ impl sealed::Buildable for LeaderLatch {
 /// let latch = LeaderLatch::new(&client, "/scheduler/leader")?;
 /// let leadership = latch.leadership().await?;
 /// let done = leadership.while_held(async { 42 /* work of the leader alone */ }).await?;
-/// // For data in ZooKeeper: the servers refuse it once another may lead.
+/// // For data in ZooKeeper: the servers refuse the write once another participant may lead.
 /// leadership.transaction().set_data("/scheduler/next", b"07:00", None).commit().await?;
 ///
 /// latch.close().await?;
@@ -413,7 +417,8 @@ pub struct Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits the state: a read of the state reads the clock, and may end the term.
+        // The output omits the state, because reading the state reads the clock, and may end the
+        // term.
         write!(
             f,
             "Leadership({}, {})",
@@ -457,13 +462,13 @@ impl Leadership {
         self.term.token()
     }
 
-    /// Returns `true` unless the term has ended, by the clock.
+    /// Reads the clock, and returns `true` unless the term has ended.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.term.lost().is_none()
     }
 
-    /// Returns a future that resolves when the term ends: lost, or given up.
+    /// Returns a future that resolves when the term ends, because it was lost or given up.
     ///
     /// The future does not borrow the leadership, so another task can wait for it.
     ///
@@ -493,11 +498,11 @@ impl Leadership {
 
     /// Runs `work` in this term, and returns its output.
     ///
-    /// As soon as the term ends, `work` is dropped. If the term has ended by the time that `work`
-    /// is done, its output is dropped.
+    /// As soon as the term ends, `work` is dropped. If the term has ended by the time `work` is
+    /// done, the output of `work` is dropped.
     ///
     /// # Errors
-    /// [`Lost`] if the term has ended. If it was over before the call, `work` is not polled.
+    /// [`Lost`] if the term has ended. If the term ended before the call, `work` is not polled.
     ///
     /// # Cancel safety
     /// If the future is dropped, `work` is dropped with it. The participant continues to lead.
@@ -516,7 +521,7 @@ impl Leadership {
     /// # }
     /// ```
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        // Dropped after the work.
+        // The counter is dropped after the work.
         let _working = self.term.begin_work();
         while_held(self.term.when_lost(), || self.term.lost(), work).await
     }

@@ -18,18 +18,20 @@ use crate::values::contender::Participant;
 use crate::values::shown::debug_as_path;
 use crate::values::token::FencingToken;
 
-/// An election whose leader runs one thing: [`lead`](Self::lead).
+/// A participant of an election that runs a future while it leads: see [`lead`](Self::lead).
 ///
-/// One participant of all processes leads at a time, for one *term* after the other. Each term has
-/// a fencing token, greater than that of every earlier term.
+/// Across all processes, one participant leads at a time, for a *term*. Each term has a fencing
+/// token, which is greater than that of every earlier term.
 ///
-/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same
-/// election: the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the
-/// election, by a node with the participant's id as data. Kazoo's `Election` (Python) is the same
-/// with that [dialect](RecipeBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another
-/// path.
+/// The selector works like Curator's class of this name, with the same layout, so Java processes
+/// can take part in the same election. The leader holds an
+/// [`InterProcessMutex`](crate::InterProcessMutex) at the path of the election; the data of its
+/// node is the participant's id. Python processes can take part by kazoo's `Election`, if the
+/// selector is built with that [dialect](RecipeBuilder::dialect). A
+/// [`LeaderLatch`](crate::LeaderLatch) needs another path.
 ///
-/// The value is a handle, and cheap to clone. It does nothing until [`lead`](Self::lead) is called.
+/// A selector is a handle, and cheap to clone. It sends no request until [`lead`](Self::lead) is
+/// called.
 ///
 /// # Examples
 /// ```
@@ -42,7 +44,7 @@ use crate::values::token::FencingToken;
 /// let selector = LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?;
 /// let sent = selector
 ///     .lead(|token| async move {
-///         // No other process is here. Pass `token` to the database with each write.
+///         // No other process runs this now. Pass `token` to the database with each write.
 ///         println!("leads with the token {token}");
 ///         42
 ///     })
@@ -80,25 +82,26 @@ pub struct LeaderSelector {
     terms: Arc<Terms>,
 }
 
-/// The state that calls of [`LeaderSelector::lead`] share, of all clones of one selector.
+/// The state that the calls of [`LeaderSelector::lead`] of all clones of one selector share.
 #[derive(Default)]
 struct Terms(Mutex<Vec<Weak<Held>>>);
 
 impl Terms {
-    /// Adds a term, and forgets ended ones.
+    /// Adds a term, and removes those that have ended.
     fn begin(&self, guard: &LockGuard) {
         let mut terms = self.0.lock();
         terms.retain(|held| held.strong_count() > 0);
         terms.push(Arc::downgrade(&guard.hold().held));
     }
 
-    /// Returns the terms that are not over, by the clock.
+    /// Reads the clock, and returns the terms that have not ended.
     fn current(&self) -> Vec<Arc<Held>> {
         let mut terms: Vec<Arc<Held>> = {
             let terms = self.0.lock();
             terms.iter().filter_map(Weak::upgrade).collect()
         };
-        // Outside of the mutex: it may call foreign code (docs/protocol.md#no-lock-across-await).
+        // The check runs outside the mutex, because it may call code outside the library
+        // (docs/protocol.md#no-lock-across-await).
         terms.retain(|held| held.is_held() && !held.is_lost_or_released());
         terms
     }
@@ -154,22 +157,22 @@ impl LeaderSelector {
         RecipeBuilder::new(client, path.as_ref())
     }
 
-    /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the
-    /// output.
+    /// Waits until this participant leads, runs `work`, gives up the leadership, and returns the
+    /// output of `work`.
     ///
     /// If the term ends before the work does, because it was lost or
     /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues
-    /// again, and `work` is called for its next term. So the work is begun again from the start;
-    /// and if it ends after the leadership was lost, its output is dropped and it is begun again
-    /// too.
+    /// again, and `work` is called for its next term. So the work starts again from the beginning.
+    /// If the work is done only after the leadership was lost, its output is dropped, and the work
+    /// starts again too.
     ///
-    /// The work is dropped when the last renewal of the session is two thirds of the session
-    /// timeout old, before another participant leads. A process that was paused for longer
-    /// continues where it was: pass the token to every resource that the work writes to
-    /// ([`FenceGate`](crate::FenceGate)).
+    /// The work is dropped when two thirds of the session timeout have passed since the last
+    /// renewal of the session, which is before another participant leads. A process that was paused
+    /// for longer continues its work when it resumes, so pass the token to every resource to which
+    /// the work writes ([`FenceGate`](crate::FenceGate)).
     ///
-    /// While no server answers, the call keeps waiting. To be a participant again after the work
-    /// has ended, call it again, in a loop: others lead in between.
+    /// While no server answers, the call keeps waiting. To take part again after the work has
+    /// ended, call `lead` in a loop; other participants may lead in between.
     ///
     /// # Errors
     /// [`AcquireError`] if the servers refuse a request of this participant, or the client is
@@ -178,8 +181,8 @@ impl LeaderSelector {
     /// # Cancel safety
     /// If the future is dropped, the work is dropped, and then the participant leaves: its node at
     /// the servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits
-    /// for that. Do not keep the future without polling it: a participant that is not polled may be
-    /// the leader.
+    /// for that. Do not keep the future without polling it, because its participant may be the
+    /// leader, which blocks the others.
     ///
     /// # Examples
     /// ```
@@ -211,12 +214,12 @@ impl LeaderSelector {
         let (path_lock, terms) = (Arc::clone(&self.path_lock), Arc::clone(&self.terms));
         async move {
             loop {
-                // Declared first, so dropped last: the work relies on it.
+                // The guard is declared first and so dropped last, because the work relies on it.
                 let guard = LockGuard::new(election::until_leading(&path_lock, location).await?);
                 terms.begin(&guard);
                 let output = guard.while_held(work(guard.fencing_token())).await;
-                // The lock is released in any case. A failed release is logged, and does not
-                // concern the work.
+                // The lock is released in any case. A failed release is logged, but does not affect
+                // the result of the work.
                 let released = guard.release().await;
                 match output {
                     Ok(output) => return Ok(output),
@@ -228,10 +231,10 @@ impl LeaderSelector {
         }
     }
 
-    /// Ends the term in which this participant leads, if it does: its work is dropped, and it
-    /// queues again, behind the others. Returns `true` if it led.
+    /// Ends the term of this participant if it leads: the work is dropped, and the participant
+    /// queues again behind the others. Returns `true` if the participant led.
     ///
-    /// The call affects this selector and its clones, and does not wait for the end.
+    /// The call affects this selector and its clones, and does not wait until the work has ended.
     ///
     /// # Examples
     /// ```
@@ -269,8 +272,8 @@ impl LeaderSelector {
         !terms.is_empty()
     }
 
-    /// Returns `true` if this participant leads, by the clock: the work of a call of
-    /// [`lead`](Self::lead), of this selector or a clone, is under way.
+    /// Reads the clock, and returns `true` if this participant leads, which means that a call of
+    /// [`lead`](Self::lead) of this selector or a clone runs its work.
     ///
     /// # Examples
     /// ```
@@ -293,8 +296,8 @@ impl LeaderSelector {
     /// Returns the participant that leads or is about to, of all processes; `None` if there is
     /// none.
     ///
-    /// It asks the servers. The leader may have changed by the time that this returns, and one
-    /// whose session is expiring is still shown.
+    /// The call reads from the servers. The leader may have changed by the time the call returns,
+    /// and a leader whose session is about to expire is still returned.
     ///
     /// # Errors
     /// See [`Error`].
@@ -341,10 +344,11 @@ impl LeaderSelector {
 }
 
 impl RecipeBuilder<LeaderSelector> {
-    /// Sets the id by which the others know this participant: its address, say.
+    /// Sets the id of this participant that the others see, such as its address.
     ///
-    /// It is the data of its node, at most 1,000,000 bytes. By default, and if it is empty, as in
-    /// Curator, it is that of a lock's node.
+    /// The id is stored as the data of the participant's node, and has at most 1,000,000 bytes. The
+    /// default, which is also used for an empty id as in Curator, is the same data as in a lock's
+    /// node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.asked.data = Some(id.into())
             .filter(|id| !id.is_empty())

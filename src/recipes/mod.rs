@@ -1,6 +1,6 @@
 //! Recipes that are made of locks and nodes: elections, jobs that run once, counters, persistent
-//! nodes, groups. Nothing else in the library uses them. Recipes never decide who is granted a
-//! lock: they hold locks as users do, and have their own decisions in `protocol`.
+//! nodes, groups. No other part of the library uses them. Recipes never decide who is granted a
+//! lock: they hold locks as users do, and their own decisions are in `protocol`.
 
 pub(crate) mod atomic_long;
 pub(crate) mod election;

@@ -31,21 +31,22 @@ const MAX_KEEP: usize = 1_000;
 /// A job that runs once per occasion: exactly one of the processes that request it runs it.
 ///
 /// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of
-/// an invoice run. All processes must compute the same name. No clock decides anything else:
-/// neither when a run has ended, nor how long its lock lasts. A process whose clock is late asks
-/// for the same occasion later, and finds the record. Nothing is sent before [`run`](Self::run).
+/// an invoice run. All processes must compute the same name for an occasion. Clocks decide nothing
+/// else: neither when a run has ended, nor how long its lock lasts. A process whose clock is slow
+/// requests the same occasion later, and finds the record. No request is sent before
+/// [`run`](Self::run).
 ///
 /// # What is promised
 /// - **Recorded at most once.** The record is committed in one transaction with a check of the
 ///   lock's node.
-/// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process,
-///   the next call runs the job, and so does a call that waits.
-/// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a
-///   timeout to choose: it goes with the session of its process. When it is lost, the job is
-///   dropped, before another process runs it.
+/// - **Run until it is recorded.** If a run fails, panics, loses the lock or ends with its process,
+///   the next call runs the job, as does a call that is waiting.
+/// - **Never two runs at once, while the lock is held.** The lock lasts as long as the job, and you
+///   need not choose a timeout, because the lock ends with the session of its process. When the
+///   lock is lost, the job is dropped, before another process runs it.
 ///
-/// A run that was dropped or died **has done a part of its work**, and a process that was paused
-/// may continue its run for a moment
+/// A run that was dropped, or that ended with its process, **may have done a part of its work**,
+/// and a process that was paused may continue its run for a moment
 /// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
 /// repeated, or passes its [token](OnceRun::fencing_token) to the resource that it writes to, or
 /// commits its writes to ZooKeeper [with the record](OnceRun::record_with), where they take effect
@@ -66,7 +67,7 @@ const MAX_KEEP: usize = 1_000;
 ///     OnceOutcome::AlreadyRun { by, .. } => println!("sent by {by}"),
 /// }
 ///
-/// // For the second time.
+/// // A second request for the same occasion.
 /// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
 /// let outcome = report.run(|_| async { send_report().await }).await?;
 /// assert!(matches!(outcome, OnceOutcome::AlreadyRun { .. }));
@@ -76,8 +77,8 @@ const MAX_KEEP: usize = 1_000;
 ///
 /// # Layout
 /// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
-/// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is
-/// any text; characters that are not allowed in a path are [escaped](crate::LockPath::segment).
+/// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion may
+/// be any text; characters that are not allowed in a path are [escaped](crate::LockPath::segment).
 #[derive(Clone)]
 #[doc(alias = "cron")]
 #[doc(alias = "scheduler")]
@@ -130,7 +131,7 @@ pub enum OnceOutcome<T> {
 }
 
 impl<T> OnceOutcome<T> {
-    /// The outcome of a call that has found this record.
+    /// Returns the outcome of a call that has found this record.
     fn already_run(record: &ReadNode) -> Self {
         let at = Duration::from_millis(record.ctime.try_into().unwrap_or(0));
         Self::AlreadyRun {
@@ -141,9 +142,9 @@ impl<T> OnceOutcome<T> {
 }
 
 impl OnceJob {
-    /// Creates a job, to be run for an occasion. Nothing is checked before [`run`](Self::run).
+    /// Creates a job for an occasion. The arguments are not checked before [`run`](Self::run).
     ///
-    /// `path` names the job; the occasion is any text.
+    /// `path` names the job; the occasion may be any text.
     ///
     /// # Examples
     /// ```
@@ -169,21 +170,21 @@ impl OnceJob {
         }
     }
 
-    /// Sets how many records are kept at least: those of the last occasions that were recorded.
-    /// From 1 to 1,000, by default 100.
+    /// Sets the minimum number of records that are kept, which are those of the occasions that were
+    /// recorded last. The number must be from 1 to 1,000, and is 100 by default.
     ///
-    /// A run that has added a record deletes the oldest, once there is a quarter more than that.
-    /// The job runs again for an occasion whose record was deleted: keep as many as could still be
-    /// asked for.
+    /// After a run has added a record, it deletes the oldest records if there are a quarter more
+    /// than this number. The job runs again for an occasion whose record was deleted, so keep
+    /// records for all occasions that may still be requested.
     pub fn keep(mut self, records: usize) -> Self {
         self.keep = records;
         self
     }
 
-    /// Sets how long to wait at most while another process has the lock, and most likely runs the
-    /// job; by default until it is done. When the time has passed, [`run`](Self::run) returns
-    /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in [`OnceError::Acquire`]. The
-    /// time of the job is not counted. With zero, it does not wait for others.
+    /// Sets how long a call waits at most while another process has the lock, and probably runs the
+    /// job; by default, until that process is done. When the time has passed, [`run`](Self::run)
+    /// returns [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in [`OnceError::Acquire`].
+    /// The run time of the job does not count. With zero, the call does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
         self
@@ -191,24 +192,24 @@ impl OnceJob {
 
     /// Runs the job, unless it is recorded for the occasion, and records it.
     ///
-    /// If another process has the lock, this waits for it, and then finds the record, or runs the
-    /// job. The job is dropped when the lock is lost. The record is committed before this returns
-    /// [`OnceOutcome::Ran`], even if a reply is lost. An occasion that is recorded costs one
-    /// request.
+    /// If another process has the lock, the call waits for the lock, and then finds the record, or
+    /// runs the job. The job is dropped when the lock is lost. The record is committed before the
+    /// call returns [`OnceOutcome::Ran`], even if a reply is lost. A call for a recorded occasion
+    /// costs one request.
     ///
     /// # Panics
-    /// A panic of the job goes through: the lock is released, and nothing is recorded.
+    /// If the job panics, the lock is released, nothing is recorded, and the panic is propagated.
     ///
     /// # Errors
     /// - [`OnceError::Failed`] with the job's error.
     /// - [`OnceError::Lost`] if the lock was lost, and the job dropped.
-    /// - [`OnceError::Acquire`] if the [wait](Self::wait) was over.
+    /// - [`OnceError::Acquire`] if the time of [`wait`](Self::wait) has passed.
     /// - See [`OnceError`] for the other variants.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job is dropped, and the lock is released in the background.
-    /// Nothing is recorded, unless the job was done and the record was being written: then it is
-    /// recorded or not.
+    /// Nothing is recorded, unless the job was done and the record was being written: then the job
+    /// may or may not be recorded.
     ///
     /// # Examples
     /// ```
@@ -275,8 +276,8 @@ impl OnceJob {
                 Err(_) => (error, true),
             },
             Recorded::No(error) => (error, false),
-            // Under the next grant the outcome is certain: the node that the write depends on is
-            // gone.
+            // Under the next grant the outcome is certain, because the node on which the write
+            // depends is deleted.
             Recorded::InDoubt(error) => match self.enter(&mutex, &records).await {
                 Ok(Err(found)) if once::is_of(&found.data, token) => {
                     return Ok(OnceOutcome::Ran(output));
@@ -315,7 +316,7 @@ impl OnceJob {
             });
         }
         let namespace = &self.client.core.namespace;
-        // Names the path as it was given, if it is that which is wrong.
+        // If the given path is invalid, the error names it as it was given.
         LockPath::parse(namespace, &self.path)?;
         let directory = LockPath::parse(namespace, &format!("{}/done", self.path))?;
         let occasion = LockPath::segment(&self.occasion);
@@ -413,7 +414,7 @@ impl OnceRun {
     }
 
     /// Returns the fencing token of the run, by which a resource can refuse late writes of an
-    /// earlier one.
+    /// earlier run.
     ///
     /// See [`LockGuard::fencing_token`].
     #[must_use]
@@ -421,11 +422,13 @@ impl OnceRun {
         self.token
     }
 
-    /// Returns the state of the job's lock: [`Lost`](LockState::Lost) once the lock is lost, by
-    /// [`GivenUp`](LostReason::GivenUp) once it is released, because the job has ended.
+    /// Returns the state of the job's lock: [`Lost`](LockState::Lost) once the lock is lost, or,
+    /// with the reason [`GivenUp`](LostReason::GivenUp), once it is released because the job has
+    /// ended.
     ///
-    /// Each call reads the clock; see [`LockGuard::state`]. A job is dropped at a loss, so the state
-    /// is for what may outlive it: a process that the job has started, or another thread.
+    /// Each call reads the clock; see [`LockGuard::state`]. A job is dropped when its lock is lost,
+    /// so the state is for code that may outlive the job: a process that the job has started, or
+    /// another thread.
     ///
     /// # Examples
     /// ```
@@ -445,7 +448,8 @@ impl OnceRun {
     /// ```
     #[must_use]
     pub fn state(&self) -> LockState {
-        // This comes first: what is over by then has its reason, unless it is released.
+        // The end of the hold is read first, so that a hold that has ended by then has a reason,
+        // unless it was released.
         let is_over = self.hold.held.is_lost_or_released();
         match self.hold.state() {
             lost @ LockState::Lost(_) => lost,
@@ -463,8 +467,8 @@ impl OnceRun {
         revoked(&self.hold)
     }
 
-    /// Reads a node, with the version of its data for a write that is based on them. `None` if
-    /// there is no such node.
+    /// Reads a node, with the version of its data, for a write that depends on the data. Returns
+    /// `None` if there is no such node.
     ///
     /// See [`LockGuard::get_data`].
     ///
@@ -481,11 +485,11 @@ impl OnceRun {
         get_data(&[&self.hold], path.as_ref()).await
     }
 
-    /// Commits writes to ZooKeeper in the transaction of the record: they take effect if, and only
-    /// if, this run is recorded, and so once.
+    /// Commits writes to ZooKeeper in the transaction of the record. They take effect if, and only
+    /// if, this run is recorded, and so exactly once.
     ///
-    /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is
-    /// not recorded either, and [`OnceError::NotRecorded`] says which.
+    /// The closure adds the writes after the job has returned `Ok`. If the servers refuse a write,
+    /// the job is not recorded either, and [`OnceError::NotRecorded`] names that write.
     ///
     /// # Examples
     /// ```

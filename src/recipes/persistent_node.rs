@@ -23,30 +23,30 @@ use crate::values::shown::Quoted;
 /// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A
 /// service registers itself with it.
 ///
-/// The node works like Curator's class of this name, with ephemeral nodes. It is created in the
-/// background as soon as there is a session, and again in each next session, with the data that
-/// were [set](Self::set_data) last. The client watches it in the background.
+/// The node works like Curator's class of this name, with ephemeral nodes. The node is created in
+/// the background as soon as there is a session, and again in each later session, with the data
+/// that was [set](Self::set_data) last. The client watches the node in the background.
 ///
 /// # Whose node it is
-/// The node counts only if the session that owns it is this client's. A node of an earlier session
-/// of this client, of this handle or another, is waited for until the servers expire that session.
-/// Any other node at the path is left alone, with its data: the state is
-/// [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
-/// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first
-/// is closed or dropped.
+/// The node counts only if the session that owns it is this client's. If an earlier session of this
+/// client owns the node, for this handle or another, the handle waits until the servers expire that
+/// session. Any other node at the path is not changed: the state is
+/// [`Conflict`](PersistentNodeState::Conflict), and when that node is deleted, this client creates
+/// its own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the
+/// first is closed or dropped.
 ///
-/// A process that was killed and starts again is in `Conflict` with its own former session until
-/// the servers expire that, up to a session timeout (30 s by default). With
+/// A process that was killed and started again is in `Conflict` with its former session until the
+/// servers expire that session, for up to the session timeout (30 s by default). With
 /// [`protected`](RecipeBuilder::protected) it is registered at once, while the former node still
 /// exists.
 ///
-/// Unlike a guard, a persistent node excludes nothing: another process may use the name shortly
-/// after the node's end, before this process knows. Use an
+/// Unlike a guard, a persistent node does not exclude other processes: another process may use the
+/// name shortly after the node's end, before this process notices. Use an
 /// [`InterProcessMutex`](crate::InterProcessMutex) for exclusion.
 ///
 /// # Its end
-/// [`close`](Self::close) deletes the node and waits for that; a drop deletes it in the background.
-/// Neither touches a node of another session.
+/// [`close`](Self::close) deletes the node and waits for the deletion; dropping the value deletes
+/// the node in the background. Neither deletes a node of another session.
 ///
 /// # Examples
 /// ```
@@ -79,11 +79,11 @@ pub struct PersistentNode {
 }
 
 impl PersistentNode {
-    /// Creates the node at `path` in the background, with these data.
+    /// Creates the node at `path` in the background, with this data.
     ///
     /// # Errors
     /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, and
-    /// [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
+    /// [`BuildError::InvalidOption`] if the data is longer than 1,000,000 bytes.
     ///
     /// # Examples
     /// ```
@@ -106,9 +106,9 @@ impl PersistentNode {
         Self::builder(client, path, data).build()
     }
 
-    /// Returns a builder of the node at `path`, for other options than the defaults.
+    /// Returns a builder of the node at `path`, for options other than the defaults.
     ///
-    /// The client needs READ and WRITE on the node by its ACL, and DELETE on its directory.
+    /// The ACLs must grant the client READ and WRITE on the node, and DELETE on its directory.
     ///
     /// # Examples
     /// ```
@@ -139,10 +139,11 @@ impl PersistentNode {
     /// Waits until the node was created for the first time.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is
-    ///   at the path, and the creation continues.
+    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. The error says whether another
+    ///   node is at the path. The client continues to create the node.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
-    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse the
+    ///   node.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
     ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
@@ -195,24 +196,25 @@ impl PersistentNode {
         }
     }
 
-    /// Sets the data, and waits until the node has them.
+    /// Sets the data, and waits until the node has the data.
     ///
-    /// If the node is not there at the moment, it is created with the new data. Of two calls at
-    /// once the later one counts, for both. This overwrites data that another process has written
-    /// to the node; data that it writes later stay until the next call.
+    /// If the node does not exist at the moment, it is created with the new data. If two calls run
+    /// at once, the later data is written, for both calls. The call overwrites data that another
+    /// process has written to the node; data that another process writes later stays until the next
+    /// call.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is
-    ///   changed.
+    /// - [`PersistentNodeError::DataTooLarge`] if the data is longer than 1,000,000 bytes. Nothing
+    ///   is changed.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
-    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse the node. It is
-    ///   asked for again from time to time, with the new data.
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse the node. The
+    ///   client tries again from time to time, with the new data.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
     ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
-    /// The data are set at the first poll, even if the future is dropped later. To wait less, wrap
-    /// it in [`tokio::time::timeout`].
+    /// The data is set at the first poll, even if the future is dropped later. To wait less, wrap
+    /// the call in [`tokio::time::timeout`].
     ///
     /// # Examples
     /// ```
@@ -246,7 +248,7 @@ impl PersistentNode {
         waker::contain(kept_node::until_written(&self.node, generation)).await
     }
 
-    /// Returns where the node is.
+    /// Returns the state of the node.
     #[must_use]
     pub fn state(&self) -> PersistentNodeState {
         *self.node.state.borrow()
@@ -254,7 +256,7 @@ impl PersistentNode {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// It does not keep the node.
+    /// The watch does not keep the node.
     ///
     /// # Examples
     /// ```
@@ -279,8 +281,8 @@ impl PersistentNode {
         })
     }
 
-    /// Returns the path of the node, without the client's namespace: of a
-    /// [protected](RecipeBuilder::protected) one, with its id.
+    /// Returns the path of the node, without the client's namespace. The path of a
+    /// [protected](RecipeBuilder::protected) node includes its id.
     #[must_use]
     #[doc(alias = "getActualPath")]
     pub fn path(&self) -> &str {
@@ -289,15 +291,15 @@ impl PersistentNode {
 
     /// Deletes the node, and waits until a server has confirmed that it is gone.
     ///
-    /// With no server in reach it waits until the client gives the session up.
+    /// If no server can be reached, the call waits until the client gives up the session.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed it: the session ended
-    ///   before the answer, or the node is one of an earlier session of this client. It goes when
-    ///   the servers expire that session.
+    /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed the deletion: the session
+    ///   ended before the answer, or the node belongs to an earlier session of this client. The
+    ///   servers delete the node when they expire that session.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
-    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse to delete it: it
-    ///   stays until the session ends.
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse to delete the
+    ///   node, which then stays until the session ends.
     ///
     /// # Cancel safety
     /// The node is deleted in any case, from the moment of the call.
@@ -335,7 +337,7 @@ impl PersistentNode {
                 && client.is_closed()
                 && client.end_is_confirmed().await
             {
-                // The node is gone with the session.
+                // The node was deleted with the session.
                 result = Ok(());
             }
             // The client is kept until here: the drop of its last handle would close the session
@@ -359,10 +361,10 @@ impl fmt::Debug for PersistentNode {
 
 impl RecipeBuilder<PersistentNode> {
     /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the
-    /// same; by default the name is as given.
+    /// same name. By default the name is used as given.
     ///
-    /// The id is that of this node for its life. There is no conflict then, and several processes
-    /// may register under one name.
+    /// This node keeps the id for as long as it is wanted. So there are no conflicts, and several
+    /// processes can register under one name.
     #[doc(alias = "useProtection")]
     pub fn protected(mut self) -> Self {
         self.protected = true;

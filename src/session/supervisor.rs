@@ -74,7 +74,10 @@ pub(crate) enum CloseReason {
 /// The state of a client's connection to the servers.
 ///
 /// [`Client::state`](crate::Client::state) returns it.
-/// [`Client::watch_state`](crate::Client::watch_state) waits for changes.
+/// [`Client::watch_state`](crate::Client::watch_state) waits for changes. Use the state for health
+/// checks, not to stop work: [`LockGuard::lost`](crate::LockGuard::lost) and
+/// [`LockGuard::while_held`](crate::LockGuard::while_held) report a loss before another process is
+/// granted the lock, and [`Lost`](Self::Lost) may come after that.
 ///
 /// # Examples
 /// ```
@@ -112,6 +115,9 @@ pub enum ConnectionState {
     Suspended,
     /// The session has ended, and every lock with it. The client asks for another session until it
     /// has one.
+    ///
+    /// During an outage no server reports the end, so this state may come after other processes
+    /// were granted the locks. The guards are lost by the clock, before these grants.
     Lost,
     /// The client is closed: by [`close`](crate::Client::close), or because the servers refused its
     /// credentials.

@@ -1,5 +1,5 @@
 //! The contenders for a lock: the descriptions of their owners in the nodes of a queue. This is the
-//! only file that reads the wall clock, for people; nothing is decided by it.
+//! only file that reads the wall clock, and only for display: no decision depends on it.
 
 use std::fmt::{self, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,11 +8,11 @@ use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, Short};
 use crate::values::token::FencingToken;
 
-/// The data of a node that is shown has at most this many bytes; longer data are cut. An identity
-/// is shorter.
+/// The maximum number of bytes of a node's data that are shown; longer data is cut. An identity is
+/// shorter.
 const LONGEST: usize = 256;
 
-/// The data of a node whose owner was asked to release it, as Curator's `Revoker` writes it.
+/// The data of a node whose owner was asked to release the lock, as Curator's `Revoker` writes it.
 pub(crate) const REVOKED: &str = "__REVOKE__";
 
 /// The text before the time in an identity.
@@ -20,19 +20,20 @@ const SINCE: &str = " since ";
 /// The digits of the time, as long as that is before the year 2286.
 const DIGITS: usize = 13;
 
-/// The description of its owner in a contender's node; part of a [`Contender`].
+/// The description of the owner in a contender's node; part of a [`Contender`].
 ///
 /// A node that this crate creates has by default one line of UTF-8 as its data: `host/pid/name
 /// since <unix ms>`, such as `web-3/4711/stock since 1763817600000`. The host is the output of
 /// `uname -n`, the name is that of [`ClientBuilder::name`](crate::ClientBuilder::name), and the
-/// time is that at which the node was created, by the wall clock of that host. Clocks of hosts
-/// differ, and this one decides nothing; [`Contender::since`] is by the clock of the servers.
+/// time is that of the node's creation, by the wall clock of that host. Clocks of hosts differ, so
+/// no decision depends on this time. [`Contender::since`] is by the clock of the servers.
 ///
 /// Data in any other form, from [`data`](crate::RecipeBuilder::data) of a builder or from another
-/// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were
-/// given an `identifier`. It is shown as UTF-8, with replacement characters for bytes that are not
-/// UTF-8, and cut to 256 bytes. A [request to revoke](crate::Client::attempt_revoke) replaces the
-/// data, so that who was asked is not known any more.
+/// library, is treated as plain text: Curator's locks write an IP address, and kazoo's write
+/// nothing unless they have an `identifier`. The text is shown as UTF-8, with replacement
+/// characters for bytes that are not UTF-8, and cut to 256 bytes. A [request to
+/// revoke](crate::Client::attempt_revoke) replaces the data, so the identity of that contender is
+/// lost.
 ///
 /// # Examples
 /// ```
@@ -60,7 +61,7 @@ pub struct Identity {
     parts: Option<Parts>,
 }
 
-/// Where the parts of an identity are in its text.
+/// The positions of the parts of an identity in its text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Parts {
     host: usize,
@@ -86,21 +87,21 @@ impl Identity {
         }
     }
 
-    /// Returns the name of the host; `None` if the data is no identity of this crate's.
+    /// Returns the name of the host; `None` if the data is not an identity written by this crate.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.text.get(..self.parts?.host)
     }
 
-    /// Returns the id of the process, on its host; `None` if the data is no identity of this
-    /// crate's.
+    /// Returns the id of the process, on its host; `None` if the data is not an identity written by
+    /// this crate.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         Some(self.parts?.pid)
     }
 
     /// Returns the name of the client ([`ClientBuilder::name`](crate::ClientBuilder::name)); `None`
-    /// if the data is no identity of this crate's.
+    /// if the data is not an identity written by this crate.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let (begin, end) = self.parts?.name;
@@ -108,10 +109,10 @@ impl Identity {
     }
 
     /// Returns when the process created the node, by the clock of its host; `None` if the data is
-    /// no identity of this crate's.
+    /// not an identity written by this crate.
     ///
-    /// That is when it began to queue, or of a permit when it got the permit. When the lock was
-    /// granted is not in the node.
+    /// That is the time when the process began to queue or, for a permit, when it got the permit.
+    /// The node does not contain the time of the grant.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.parts?.since))
@@ -145,7 +146,7 @@ impl Parts {
     }
 }
 
-/// `host/pid/name`; of other data the text, on one line.
+/// Writes `host/pid/name` or, for other data, the text on one line.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if &*self.text == REVOKED {
@@ -173,11 +174,10 @@ impl fmt::Debug for Identity {
 /// The longest name of a client, in bytes.
 const LONGEST_NAME: usize = 100;
 
-/// The longest host name that is written, in bytes. ZooKeeper's nodes are for people; Linux has 64
-/// at most.
+/// The longest host name that is written, in bytes. Linux allows at most 64.
 const LONGEST_HOST: usize = 64;
 
-/// The identity of this process, with which its nodes begin. Made once for a client.
+/// The identity of this process, with which the data of its nodes begins. Each client creates one.
 #[derive(Clone)]
 pub(crate) struct Process {
     /// `host/pid/name`.
@@ -185,7 +185,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The most bytes of an identity: host, process and name, and the time.
+    /// The maximum length of an identity in bytes: host, process and name, and the time.
     pub(crate) const MOST_BYTES: usize = LONGEST_HOST + LONGEST_NAME + SINCE.len() + 32;
 
     /// Returns the identity of a client with this name, by default that of the program. The error
@@ -208,7 +208,7 @@ impl Process {
 
     /// Returns the data of a node that is created now.
     pub(crate) fn data(&self) -> Vec<u8> {
-        // One allocation: each create has such data.
+        // The string is allocated once, because each create builds such data.
         let mut data = String::with_capacity(self.who.len() + SINCE.len() + DIGITS);
         data.push_str(&self.who);
         data.push_str(SINCE);
@@ -225,7 +225,7 @@ fn program() -> String {
     name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Makes a name of the system's fit for one line.
+/// Replaces the control characters of a name from the system, and cuts the name to `most` bytes.
 fn plain(name: &str, most: usize) -> String {
     let mut plain = String::new();
     for c in name.chars().map(|c| if c.is_control() { '_' } else { c }) {
@@ -259,7 +259,7 @@ fn age(ctime: i64) -> Duration {
     ))
 }
 
-/// How a [`Contender`] wants to hold the lock.
+/// The way in which a [`Contender`] holds, or wants to hold, the lock.
 ///
 /// # Examples
 /// ```
@@ -279,11 +279,11 @@ fn age(ctime: i64) -> Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContenderKind {
-    /// Alone: of a mutex, a fair lock, or the queue of a semaphore.
+    /// Exclusively: a contender for a mutex or a fair lock, or in the queue of a semaphore.
     Exclusive,
     /// Together with other readers.
     Read,
-    /// Alone, while readers wait for it.
+    /// Exclusively, as the writer of a read-write lock.
     Write,
     /// The contender has a permit of a semaphore.
     Permit,
@@ -300,13 +300,13 @@ impl fmt::Display for ContenderKind {
     }
 }
 
-/// A node in a lock's queue, with its owner: who holds the lock, or waits for it.
+/// A node in a lock's queue, with a description of its owner, which holds the lock or waits for it.
 ///
 /// [`queue`](crate::InterProcessMutex::queue) and [`holders`](crate::InterProcessMutex::holders) of
 /// a lock return contenders of all processes and libraries, and
-/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the contender that was ahead. It
-/// is the answer of the servers at that time: the contender may be gone since. It is shown on one
-/// line.
+/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the contender that was ahead. The
+/// value shows the state of the servers at that time; the contender may have left since. Its
+/// `Display` form is one line.
 ///
 /// # Examples
 /// ```
@@ -383,15 +383,15 @@ impl Contender {
         &self.identity
     }
 
-    /// Returns how it holds the lock, or wants to.
+    /// Returns how the contender holds the lock, or wants to hold it.
     #[must_use]
     pub fn kind(&self) -> ContenderKind {
         self.kind
     }
 
-    /// Returns the id of its session, which the servers print in hexadecimal in their logs. 0 if
-    /// the node belongs to no session: no lock of this crate, Curator's or kazoo's made it, and it
-    /// stays until it is deleted.
+    /// Returns the id of the node's session, which the servers print in hexadecimal in their logs.
+    /// The id is 0 if the node belongs to no session: then no lock of this crate, Curator or kazoo
+    /// created it, and it stays until it is deleted.
     #[must_use]
     pub fn session_id(&self) -> i64 {
         self.stat.session
@@ -399,10 +399,11 @@ impl Contender {
 
     /// Returns when its node was created, by the clock of the servers.
     ///
-    /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds*
-    /// the lock is not known to others; of a holder that had to wait that is later. A node that was
-    /// made by a [`downgrade`](crate::WriteGuard::downgrade) is as old as the downgrade, and a node
-    /// that a client hands over in memory may be older than the hold of any of its tasks.
+    /// That is the time when the contender began to queue or, for a permit, when it got the permit.
+    /// Other processes cannot know since when a contender *holds* the lock, which is later for a
+    /// holder that had to wait. A node that was created by a
+    /// [`downgrade`](crate::WriteGuard::downgrade) is as old as the downgrade, and a node that a
+    /// client hands over in memory may be older than the hold of any of its tasks.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         let millis = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or_default());
@@ -416,11 +417,11 @@ impl Contender {
         self.age
     }
 
-    /// Returns the fencing token of a grant by its node.
+    /// Returns the fencing token of a grant by this contender's node.
     ///
     /// `None` for readers and for permits, whose tokens are not in the node. A client that hands a
-    /// mutex over in memory raises the counter of the token with each hand-over: then the token of
-    /// the holder is this one or a greater one, with the same zxid.
+    /// mutex over in memory raises the counter of the token with each hand-over, so the holder's
+    /// token is this one or a greater one with the same zxid.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         self.has_token
@@ -433,7 +434,7 @@ impl Contender {
         self.is_mine
     }
 
-    /// Returns the same contender as of now: its node is older than when it was read.
+    /// Returns the same contender with the present age of its node.
     pub(crate) fn now(&self) -> Self {
         Self {
             age: age(self.stat.ctime),
@@ -460,7 +461,7 @@ impl fmt::Display for Who<'_> {
     }
 }
 
-/// A time that people read: whole seconds, of a short one milliseconds.
+/// A duration for people: in whole seconds, or in milliseconds if it is short.
 pub(crate) struct About(pub(crate) Duration);
 
 impl fmt::Display for About {

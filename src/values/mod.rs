@@ -1,5 +1,6 @@
-//! Values that have no behaviour but their own checks: paths, options, tokens, contenders, text for
-//! people. All folders may use them. They use only each other: no clock, task or request.
+//! Values that only check themselves: paths, options, tokens, contenders, text for people. All
+//! modules may use them. They use only each other, and no task or request. Only `contender` reads a
+//! clock, for display.
 
 pub(crate) mod contender;
 pub(crate) mod options;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use base64ct::{Base64, Encoding};
 
-/// The most data a node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB
-/// less one byte) less room for the path and the ACL. A larger request is answered by a closed
-/// connection, which looks like a network fault (docs/protocol.md#data-limit).
+/// The maximum size of a node's data: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1
+/// MiB less one byte), minus space for the path and the ACL. Servers answer a larger request by
+/// closing the connection, which looks like a network fault (docs/protocol.md#data-limit).
 pub(crate) const MAX_DATA_BYTES: usize = 1_000_000;
 
 /// An entry of an ACL: the permissions of some users for the nodes that a recipe creates.
@@ -43,7 +43,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Returns the entry by which anyone may do anything: `world:anyone:cdrwa`.
+    /// Returns the entry that allows everyone everything: `world:anyone:cdrwa`.
     ///
     /// # Examples
     /// ```
@@ -57,12 +57,13 @@ impl Acl {
         Self::new("world", "anyone", Permissions::ALL)
     }
 
-    /// Returns the entry by which users with the credentials of the creator may do anything:
+    /// Returns the entry that allows users with the credentials of the creator everything:
     /// `auth::cdrwa`.
     ///
-    /// The client needs credentials: [`ClientBuilder::auth`](crate::ClientBuilder::auth), or with
-    /// their features `ClientBuilder::sasl_digest` or a certificate by `ClientBuilder::tls`.
-    /// Without them this entry is refused when the client, or the lock, is built.
+    /// The client needs credentials: from [`ClientBuilder::auth`](crate::ClientBuilder::auth) or,
+    /// with the respective feature, from `ClientBuilder::sasl_digest` or a certificate in
+    /// `ClientBuilder::tls`. A client without credentials refuses this entry when the client, or
+    /// the lock, is built.
     ///
     /// # Examples
     /// ```
@@ -91,7 +92,7 @@ impl Acl {
         self.scheme == "auth"
     }
 
-    /// Returns an entry for the users that `id` names in an authentication scheme of ZooKeeper's.
+    /// Returns an entry for the users that `id` names in one of ZooKeeper's authentication schemes.
     ///
     /// # Examples
     /// ```
@@ -117,11 +118,11 @@ impl Acl {
     /// If all entries of an ACL are of this scheme and the client has none of their credentials, the
     /// ACL is refused when the client, or the lock, is built: the client would lock itself out.
     ///
-    /// The servers get, and store, a hash of the two: that of ZooKeeper's
-    /// `DigestAuthenticationProvider`, an unsalted SHA-1. A process that may read the ACL of a node
-    /// can try out passwords on it. A user of `ClientBuilder::sasl_digest` is another one, with
-    /// entries of the scheme `sasl` and no hash: `Acl::new("sasl", "shop", ..)`. A colon ends the
-    /// user's name, as in `auth`.
+    /// The servers get, and store, a hash of both: an unsalted SHA-1, as computed by ZooKeeper's
+    /// `DigestAuthenticationProvider`. A process that may read the ACL of a node can guess
+    /// passwords by comparing hashes. A user of `ClientBuilder::sasl_digest` is a different user,
+    /// with entries of the scheme `sasl` and no hash: `Acl::new("sasl", "shop", ..)`. A colon ends
+    /// the user's name, as in `auth`.
     ///
     /// # Examples
     /// ```
@@ -163,15 +164,15 @@ impl fmt::Debug for Acl {
 /// The credentials of a client, as far as they are known.
 #[derive(Clone)]
 pub(crate) struct Credentials {
-    /// Whether the client has any. `None` if its connector may have its own credentials.
+    /// Whether the client has any credentials; `None` if its connector may have its own.
     pub(crate) exist: Option<bool>,
     /// The ids of its users of the scheme `digest`. `None` if the connector may have its own.
     digests: Option<Vec<String>>,
 }
 
 impl Credentials {
-    /// Returns the credentials of a client with these, by scheme. `exist` is whether there are any
-    /// of these or others, and `connector` whether a connector may have more.
+    /// Returns the credentials of a client. `auth` has some of them, by scheme; `exist` is whether
+    /// the client has any at all, and `connector` whether a connector may have more.
     pub(crate) fn new(exist: bool, auth: &[(String, Vec<u8>)], connector: bool) -> Self {
         let digests = auth.iter().filter(|(scheme, _)| scheme == "digest");
         let digests = digests.map(|(_, credentials)| digest_id(credentials));
@@ -187,7 +188,7 @@ impl Credentials {
             Some(own) if entry.scheme == "digest" => own.iter().any(|own| is_of(&entry.id, own)),
             _ => true,
         };
-        // The servers refuse all of an ACL that has such an entry.
+        // The servers refuse a whole ACL that has such an entry.
         let is_refused = self.exist == Some(false) && acl.iter().any(Acl::needs_credentials);
         is_refused || !acl.is_empty() && !acl.iter().any(may_meet)
     }
@@ -196,12 +197,12 @@ impl Credentials {
 /// The user whose password the servers have (`zookeeper.DigestAuthenticationProvider.superDigest`),
 /// to whom no ACL applies.
 const SUPER_USER: &str = "super";
-/// The length of a SHA-1 hash in Base64. Servers with another `digestAlg` have hashes of other
+/// The length of a SHA-1 hash in Base64. Servers with another `digestAlg` use hashes of other
 /// lengths.
 const SHA1_LENGTH: usize = 28;
 
-/// Returns the id that ZooKeeper's `DigestAuthenticationProvider` gives to these credentials, a
-/// user and a password behind a colon.
+/// Returns the id that ZooKeeper's `DigestAuthenticationProvider` gives to these credentials, which
+/// are a user, a colon and a password.
 fn digest_id(credentials: &[u8]) -> String {
     let user = credentials.split(|byte| *byte == b':').next();
     let user = String::from_utf8_lossy(user.unwrap_or_default()).into_owned();
@@ -211,7 +212,7 @@ fn digest_id(credentials: &[u8]) -> String {
     format!("{user}:{hash}")
 }
 
-/// Returns whether the id of an entry of the scheme `digest` may be that of a user with this id.
+/// Returns whether an entry of the scheme `digest` may apply to the user with the id `own`.
 fn is_of(entry: &str, own: &str) -> bool {
     let (Some((user, hash)), Some((own_user, own_hash))) =
         (entry.rsplit_once(':'), own.rsplit_once(':'))
@@ -273,7 +274,7 @@ impl std::ops::BitOr for Permissions {
     }
 }
 
-/// The kind of node that is created for a directory above the lock nodes, if it is missing.
+/// The kind of node that is created for a missing directory above the lock nodes.
 ///
 /// # Examples
 /// ```
@@ -283,7 +284,7 @@ impl std::ops::BitOr for Permissions {
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::{InterProcessMutex, ParentNodes};
 ///
-/// // A directory that is used all the time need not be removed and created again.
+/// // A directory that is in constant use need not be deleted and created again.
 /// let mutex = InterProcessMutex::builder(&client, "/jobs/nightly");
 /// let mutex = mutex.parents(ParentNodes::Persistent).build()?;
 /// mutex.lock().await?.release().await?;
@@ -296,16 +297,17 @@ impl std::ops::BitOr for Permissions {
 #[doc(alias = "CreateMode")]
 #[doc(alias = "creatingParentContainersIfNeeded")]
 pub enum ParentNodes {
-    /// Containers, as in Curator, and the default: the servers remove one some time after its last
-    /// child is gone, so locks with many different names leave nothing behind. For servers without
-    /// containers (ZooKeeper before 3.5.1, older ClickHouse Keeper) the client logs that once, and
-    /// creates ordinary nodes as with [`Persistent`](Self::Persistent).
+    /// Containers, as in Curator. This is the default. The servers delete a container some time
+    /// after its last child is deleted, so locks with many different names leave no nodes behind.
+    /// If the servers do not support containers (ZooKeeper before 3.5.1, older ClickHouse Keeper),
+    /// the client logs this once, and creates ordinary nodes as with
+    /// [`Persistent`](Self::Persistent).
     ///
     /// The servers look for empty containers once a minute and remove at most 10,000 a minute by
     /// default (`znode.container.checkIntervalMs` and `znode.container.maxPerMinute` of ZooKeeper):
-    /// with more new names a minute, directories pile up until there are fewer. A container that
-    /// never had a child is never removed: one is left where a process ends between the creation of
-    /// the directory and that of its first node. Newer servers remove it if
+    /// with more new names per minute than that, directories accumulate until the rate falls. A
+    /// container that never had a child is never removed, so one remains if a process ends between
+    /// creating the directory and creating its first node. Newer servers remove it if
     /// `znode.container.maxNeverUsedIntervalMs` is set.
     #[default]
     Container,

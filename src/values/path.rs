@@ -1,4 +1,5 @@
-//! The paths of locks and of lock nodes: checked once, so that nothing later can fail on a bad one.
+//! The paths of locks and of lock nodes. A path is checked once, so that no later step can fail
+//! because of an invalid path.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,10 +14,9 @@ use crate::values::shown::{Quoted, debug_as_text};
 
 /// The longest path accepted, in bytes, namespace included.
 ///
-/// ZooKeeper sets no limit below the 1 MiB of a whole request (`jute.maxbuffer`), but after a
-/// reconnect a session sends all paths that it watches in one request, and `zookeeper-client`
-/// 0.11.2 cannot do that for more than 128 KiB. A path of this size leaves room for several
-/// watches.
+/// ZooKeeper has no limit below the 1 MiB of a whole request (`jute.maxbuffer`). But after a
+/// reconnect a session sends all watched paths in one request, and `zookeeper-client` 0.11.2 cannot
+/// send more than 128 KiB in this way. A path of this size leaves room for several watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
 /// Error of a path, or a namespace, that ZooKeeper would refuse.
@@ -69,20 +69,22 @@ impl InvalidPath {
 
 debug_as_text!(InvalidPath);
 
-/// The path of a lock; [`segment`](Self::segment) makes a part of one from outside data.
+/// The path of a lock; [`segment`](Self::segment) makes a part of a path from data of unknown
+/// content.
 ///
 /// Constructors take the path as a string and check it. A path made from a customer's name, a file
-/// name or a URL needs more than the check: a slash in it would be another level, and `..` an
-/// error. `segment` escapes such text, so that each key has a separate path and no key is refused,
-/// and [`key`](Self::key) returns the text of a segment.
+/// name or a URL needs more than this check: a slash in the text would begin another level, and
+/// `..` would be an error. `segment` escapes such text, so that each key has a separate path and no
+/// key is refused. [`key`](Self::key) returns the key of a segment.
 ///
 /// # Locks side by side, not inside each other
 /// The children of a lock's path are its queue. A lock at `/inventory` and another at
 /// `/inventory/sku-42` share a directory: the second lock's directory is a child of the first's.
-/// This crate ignores it with a warning; Curator waits for it without an end; and it is taken for a
-/// contender if its name ends as a lock node's does (`lock-0000000007`). So keep the locks in a
-/// separate directory, whose own path is not the path of a lock: one for each key at
-/// `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
+/// This crate ignores that child with a warning. Curator waits for it indefinitely if its name sorts
+/// before the numbers of lock nodes (`%2F`, `-1`). If its name ends like that of a lock node
+/// (`lock-0000000007`), both treat it as a contender. So keep the locks in a separate directory,
+/// whose own path is not the path of a lock: for example, a lock for each key at
+/// `/inventory/items/<key>`, and a lock for all of them at `/inventory/all`.
 ///
 /// # Examples
 /// ```
@@ -92,7 +94,7 @@ debug_as_text!(InvalidPath);
 /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
 /// use zookeeper_recipes::{InterProcessMutex, LockPath};
 ///
-/// // From outside: whatever a customer typed.
+/// // Untrusted input: text that a customer typed.
 /// for key in ["sku-42", "3/4\" pipe", "..", "", "50 %", "\u{1f600}"] {
 ///     let path = format!("/inventory/items/{}", LockPath::segment(key));
 ///     let mutex = InterProcessMutex::new(&client, &path)?;
@@ -111,25 +113,25 @@ pub struct LockPath {
     /// namespace, or a [subdirectory](Self::subdirectory) of that.
     server: Arc<str>,
     namespace: usize,
-    /// The length of the part behind the user's path.
+    /// The length of the part after the user's path.
     subdirectory: usize,
 }
 
 impl LockPath {
-    /// Returns `key` as one segment of a path, with every character escaped that is not allowed
-    /// there.
+    /// Returns `key` as one segment of a path, with every character that is not allowed there
+    /// escaped.
     ///
     /// As in a URL, a character is escaped as `%` and two hexadecimal digits for each byte of
     /// UTF-8. These characters are escaped: the slash, `%`, and those ZooKeeper refuses, which are
-    /// control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF and all beyond U+FFFF (emoji). The
-    /// keys `.`, `..` and `zookeeper` are escaped as a whole, and the empty key is `%`. Different
-    /// keys have different segments, and all other characters stay as they are. Case counts, in
-    /// ZooKeeper as here.
+    /// control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF, and all characters above U+FFFF
+    /// (such as emoji). The keys `.`, `..` and `zookeeper` are escaped as a whole, and the empty
+    /// key is `%`. Different keys have different segments, and all other characters are unchanged.
+    /// Segments are case-sensitive, as ZooKeeper's paths are.
     ///
-    /// The segment is at most three times as long as the key. A path may have 16 KiB with the
-    /// namespace, beyond which constructors return
+    /// The segment is at most three times as long as the key. A path may have at most 16 KiB
+    /// including the namespace, beyond which constructors return
     /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of up to 5,000 bytes
-    /// always fit. For longer ones use a digest of the key.
+    /// always fit. For a longer key, use a digest of it.
     ///
     /// # Examples
     /// ```
@@ -154,11 +156,11 @@ impl LockPath {
         format!("{prefix}/{}", Self::segment(&key.to_string()))
     }
 
-    /// Returns the key of a segment that [`segment`](Self::segment) made.
+    /// Returns the key from which [`segment`](Self::segment) made this segment.
     ///
     /// # Errors
-    /// [`InvalidPath`] if `segment` returns this for no key: with a slash in it, a `%` that begins
-    /// no escape, or an escape that is not needed. So two segments never have the same key.
+    /// [`InvalidPath`] if `segment` never returns this text: if it contains a slash, a `%` that
+    /// does not begin an escape, or an unnecessary escape. So two segments never have the same key.
     ///
     /// # Examples
     /// ```
@@ -172,7 +174,7 @@ impl LockPath {
     #[doc(alias = "urldecode")]
     pub fn key(segment: &str) -> Result<String, InvalidPath> {
         let unescaped = path_segment::unescape(segment);
-        // Accepts only the one canonical way to write a key.
+        // Only the canonical form of a key is accepted.
         unescaped
             .filter(|key| path_segment::escape(key) == segment)
             .ok_or_else(|| {
@@ -183,7 +185,7 @@ impl LockPath {
             })
     }
 
-    /// Checks the user's `path` and puts `namespace` (empty, or a valid path) in front.
+    /// Checks the user's `path`, and prepends `namespace` (empty, or a valid path).
     pub(crate) fn parse(namespace: &str, path: &str) -> Result<Self, InvalidPath> {
         let refuse = |reason| Err(InvalidPath::new(path, reason));
         if let Some(reason) = problem(path) {
@@ -206,8 +208,8 @@ impl LockPath {
         })
     }
 
-    /// Returns the path of a recipe's subdirectory below the user's path. Errors and guards show
-    /// the user's path nevertheless.
+    /// Returns the path of a recipe's subdirectory below the user's path. Errors and guards still
+    /// show the user's path.
     pub(crate) fn subdirectory(&self, name: &str) -> Self {
         Self {
             server: self.child(name).into(),
@@ -266,18 +268,18 @@ impl fmt::Debug for LockPath {
     }
 }
 
-/// The path of a lock node: that of a guard, or of a contender in a lock's queue.
+/// The path of a lock node, which belongs to a guard or to a contender in a lock's queue.
 ///
 /// Such a node lies directly below the path of its lock, and its name ends with the number that
 /// ZooKeeper gave it: `/inventory/sku-42/_c_6f1c52de-1b0a-4f43-8a5a-3fd0c5b8f2a1-lock-0000000007`.
-/// Paths are below the client's [namespace](crate::ClientBuilder::namespace), which they do not
-/// contain.
+/// Such a path does not include the client's [namespace](crate::ClientBuilder::namespace).
 ///
 /// A guard's [`node`](crate::LockGuard::node) and a lock's
 /// [`participants`](crate::InterProcessMutex::participants) return them, and
-/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, so that the path of the
-/// lock itself is not passed by mistake. They dereference to `str` and compare with strings. They
-/// have no order, because that of the texts is not the order of the queue.
+/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes a `NodePath`, so that the path
+/// of the lock itself cannot be passed by mistake. A `NodePath` dereferences to `str` and can be
+/// compared with strings for equality. It has no order, because the order of the texts is not the
+/// order of the queue.
 ///
 /// # Examples
 /// ```
@@ -288,7 +290,7 @@ impl fmt::Debug for LockPath {
 /// assert_eq!(node.lock_path(), "/inventory/sku-42");
 /// assert_eq!(node.name(), "lock-0000000007");
 ///
-/// // The path of a lock is not that of a node in its queue.
+/// // The path of a lock is not the path of a node in its queue.
 /// assert!("/inventory/sku-42".parse::<NodePath>().is_err());
 /// # Ok::<(), zookeeper_recipes::InvalidPath>(())
 /// ```
@@ -302,7 +304,7 @@ impl NodePath {
         &self.0
     }
 
-    /// Returns the path of the lock in whose queue the node stands.
+    /// Returns the path of the lock in whose queue the node is.
     #[must_use]
     pub fn lock_path(&self) -> &str {
         self.parts().0
@@ -417,7 +419,7 @@ impl fmt::Debug for NodePath {
     }
 }
 
-/// Checks a namespace, which is empty or a path, and returns the prefix of every path.
+/// Checks a namespace, which is empty or a path, and returns the prefix for all paths.
 pub(crate) fn parse_namespace(namespace: &str) -> Result<String, InvalidPath> {
     let given = namespace.trim_start_matches('/');
     if given.is_empty() {
@@ -433,7 +435,7 @@ pub(crate) fn parse_namespace(namespace: &str) -> Result<String, InvalidPath> {
     }
 }
 
-/// Returns why ZooKeeper would refuse `path`, `None` if it would not. The rules are those of its
+/// Returns why ZooKeeper would refuse `path`, or `None` if it would not. The rules are those of its
 /// `PathUtils.validatePath`.
 fn problem(path: &str) -> Option<&'static str> {
     if path.is_empty() {

@@ -1,10 +1,11 @@
 //! The escapes of one segment of a path; see [`LockPath::segment`](crate::LockPath::segment).
 
-/// The segment of the empty key: an escape has digits, so no other key has this.
+/// The segment of the empty key. An escape has digits after its `%`, so no other key has this
+/// segment.
 const EMPTY: &str = "%";
 
-/// Keys that are escaped as a whole: the first two have no meaning in ZooKeeper, and the third is
-/// the server's own where it comes first.
+/// Keys that are escaped as a whole. The first two are not valid in ZooKeeper's paths, and the
+/// third is reserved for the server if it is the first segment.
 const RESERVED: [&str; 3] = [".", "..", "zookeeper"];
 
 /// Returns `key` as one segment of a path.
@@ -27,8 +28,8 @@ pub(crate) fn escape(key: &str) -> String {
     segment
 }
 
-/// Returns the text of a segment, in any escaped form. `None` if an escape is cut off, or has other
-/// digits than those of [`escape`], or the bytes are not UTF-8.
+/// Returns the text of a segment, in any escaped form. Returns `None` if an escape is incomplete or
+/// has digits that [`escape`] does not use, or if the bytes are not UTF-8.
 pub(crate) fn unescape(segment: &str) -> Option<String> {
     if segment == EMPTY {
         return Some(String::new());
@@ -44,8 +45,8 @@ pub(crate) fn unescape(segment: &str) -> Option<String> {
     String::from_utf8(key).ok()
 }
 
-/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses
-/// characters that are two units there.
+/// Returns whether ZooKeeper refuses a character in paths. ZooKeeper checks the UTF-16 form, and so
+/// refuses characters that take two units in it.
 pub(crate) fn is_refused(c: char) -> bool {
     matches!(u32::from(c), 0x0000..=0x001f | 0x007f..=0x009f | 0xd800..=0xf8ff | 0xfff0..)
 }
@@ -86,7 +87,7 @@ mod tests {
         fn every_key_round_trips_as_segment(key in keys()) {
             let segment = LockPath::segment(&key);
             prop_assert_eq!(LockPath::key(&segment).unwrap(), key.as_str());
-            // At the root, where more is reserved.
+            // The path is at the root, where more names are reserved.
             let path = format!("/{segment}");
             let parsed = LockPath::parse("", &path).unwrap();
             prop_assert_eq!(parsed.user().matches('/').count(), 1);

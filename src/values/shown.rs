@@ -1,20 +1,20 @@
-//! How paths and errors are shown in messages: on one line, and not at any length.
+//! How paths and errors are shown in messages: on one line, and with a limited length.
 
 use std::error::Error;
 use std::fmt;
 
-/// A text of more characters than this is cut.
+/// The number of characters beyond which a text is cut.
 const LONGEST: usize = 120;
-/// The same of a reason, which may be one for each of several servers.
+/// The same limit for a reason, which may contain one reason for each of several servers.
 const LONGEST_REASON: usize = 800;
 
 /// A text for a message; a long text is cut in the middle, and keeps its beginning and its end.
 pub(crate) struct Short<'a>(pub(crate) &'a str);
 
-/// The same in quotation marks, as by [`Debug`](fmt::Debug) for `str`.
+/// The same text in quotation marks, as [`Debug`](fmt::Debug) for `str` writes it.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
-/// The beginning and the end of a text that has more characters than `longest`.
+/// Returns the beginning and the end of a text that has more characters than `longest`.
 fn cut(text: &str, longest: usize) -> Option<(&str, &str)> {
     let longer = text.char_indices().nth(longest).is_some();
     let half = longest / 2;
@@ -47,11 +47,11 @@ impl fmt::Debug for Quoted<'_> {
     }
 }
 
-/// Returns the reason of an error, which its text ends with: what its source says, and the sources
-/// of that, on one line.
+/// Returns the reason of an error, with which the text of the error ends: the messages of its
+/// sources, on one line.
 ///
-/// A user who prints an error sees why it came about. A text that an earlier one contains is left
-/// out, since the errors of this crate contain those of their sources.
+/// So a user who prints an error sees its cause. A message that an earlier one contains is left
+/// out, because the errors of this crate contain the messages of their sources.
 pub(crate) fn why(source: &dyn Error) -> String {
     let mut why = String::new();
     let mut next = Some(source);
@@ -71,19 +71,20 @@ pub(crate) fn why(source: &dyn Error) -> String {
     }
 }
 
-/// Returns the message of an error on one line: a list of causes has one on each.
+/// Returns the message of an error on one line. (A list of causes has one line for each.)
 fn one_line(error: &dyn Error) -> String {
     error.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
-/// Shows an error on one line: its name, and its message, which has its reason.
+/// Writes an error on one line: its name, and its message, which includes its reason.
 pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{name}({})", one_line(error))
 }
 
 /// `Debug` for errors: their messages, after the name of the type and of the variant.
 ///
-/// The variants in parentheses are other errors, and show these, which have names too.
+/// The variants in parentheses contain other errors, whose `Debug` output (which also begins with a
+/// name) is shown.
 macro_rules! debug_as_text {
     ($error:ident($($inner:ident),+) { $($variant:ident),+ $(,)? }) => {
         impl std::fmt::Debug for $error {

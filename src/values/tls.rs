@@ -1,4 +1,5 @@
-//! How the servers' certificates are judged, and which one the client shows.
+//! The options of TLS: which certificates of servers are trusted, and which certificate the client
+//! presents.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,15 +7,15 @@ use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// How a client connects by TLS: the CAs that it trusts, and for mutual TLS its own certificate.
+/// How a client connects over TLS: the CAs that it trusts and, for mutual TLS, its own certificate.
 ///
 /// For [`ClientBuilder::tls`](crate::ClientBuilder::tls), with the feature `tls`. The servers
 /// listen for TLS at their `secureClientPort`.
 ///
-/// A server's certificate must be signed by one of these CAs (the system's are not used), and must
-/// be for the host in the connect string: for a name if that is a name, for an address if it is an
-/// address. Neither check can be turned off, and names are not looked up by address, which Java's
-/// client does.
+/// A server's certificate must be signed by one of these CAs (the system's CAs are not used), and
+/// must be for the host in the connect string: for the name or the address that is given there.
+/// Neither check can be turned off. Unlike Java's client, this client does not look up the name of
+/// an address.
 ///
 /// Files are read once, when the client is connected.
 ///
@@ -43,8 +44,8 @@ pub struct TlsOptions {
     pub(crate) identity: Option<(Certificates, PrivateKey)>,
 }
 
-/// Where certificates or a private key come from. It has no `Debug` for a key, which has no place
-/// in logs.
+/// The source of certificates or of a private key. The source of a key does not implement `Debug`,
+/// because a key must not appear in logs.
 #[derive(Clone)]
 pub(crate) enum Source<D> {
     File(PathBuf),
@@ -74,8 +75,8 @@ impl TlsOptions {
 
     /// Trusts the CAs in a PEM file, in addition to the CAs of other calls.
     ///
-    /// Revocation lists in the file are used, too. With one of them, every certificate of a server
-    /// needs its issuer's.
+    /// Revocation lists in the file are used too. If there is any, the list of the issuer is needed
+    /// for every certificate of a server.
     ///
     /// # Examples
     /// ```
@@ -90,7 +91,7 @@ impl TlsOptions {
         self
     }
 
-    /// Trusts the CAs in a PEM text, as [`ca_file`](Self::ca_file) those in a file.
+    /// Trusts the CAs in a PEM text, as [`ca_file`](Self::ca_file) trusts those in a file.
     ///
     /// # Examples
     /// A text without a certificate is refused when the client is connected:
@@ -130,11 +131,11 @@ impl TlsOptions {
         self
     }
 
-    /// Shows the servers the certificate in a PEM file: mutual TLS. `key` is a PEM file with its
-    /// private key, which may be the same file.
+    /// Presents the certificate in a PEM file to the servers, for mutual TLS. `key` is a PEM file
+    /// with the private key, and may be the same file.
     ///
-    /// The certificate comes first in the file, intermediate ones follow it. The key is not
-    /// encrypted. The last call of this and the other `identity` methods counts.
+    /// The certificate must come first in the file; intermediate certificates follow it. The key
+    /// must not be encrypted. If several `identity` methods are called, the last call counts.
     ///
     /// # Examples
     /// ```
@@ -158,8 +159,8 @@ impl TlsOptions {
         self
     }
 
-    /// Shows the servers a certificate, as [`identity_files`](Self::identity_files), from PEM
-    /// texts.
+    /// Presents a certificate from PEM texts to the servers, as
+    /// [`identity_files`](Self::identity_files) does from files.
     ///
     /// # Examples
     /// Neither is printed:
@@ -178,7 +179,8 @@ impl TlsOptions {
         self
     }
 
-    /// Shows the servers a certificate, as [`identity_files`](Self::identity_files), from DER.
+    /// Presents a certificate in DER to the servers, as [`identity_files`](Self::identity_files)
+    /// does from files.
     ///
     /// # Examples
     /// ```

@@ -32,7 +32,7 @@ impl ParseTokenError {
     }
 }
 
-/// Reads the numbers of a token, only in the form in which they are printed.
+/// Parses the numbers of a token, and accepts only the form in which they are printed.
 fn numbers(text: &str) -> Option<(i64, u64)> {
     // The first number may have a sign.
     let (zxid, counter) = text.rsplit_once('-')?;
@@ -213,7 +213,7 @@ token! {
     /// rule, and its SQL.
     ///
     /// A token is a pair of numbers: a zxid, the number of a transaction, which is unique in the
-    /// ensemble and grows; and a counter, which distinguishes grants by one node. A token is not
+    /// ensemble and grows; and a counter, which distinguishes grants of one node. A token is not
     /// the sequence number in the node's name, which starts at 0 again after ZooKeeper has removed
     /// an empty lock directory.
     ///
@@ -280,8 +280,8 @@ token! {
     "FencingToken",
     /// Returns the zxid of the transaction that created the lock node.
     zxid,
-    /// Returns how often the lock was handed over by this node, which distinguishes the grants by
-    /// one node.
+    /// Returns how often the lock was handed over with this node. The counter distinguishes the
+    /// grants of one node.
     counter
 }
 
@@ -483,7 +483,7 @@ mod tests {
         assert!(format!("{long} {long:?}").chars().count() < 400);
     }
 
-    /// A number of JSON would lose digits.
+    /// A JSON number would lose digits.
     #[cfg(feature = "serde")]
     #[test]
     fn tokens_travel_as_their_texts() {

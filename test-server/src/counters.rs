@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::bounded::Bounded;
 use crate::wire::opcode;
 
-/// The operation that a request asks for.
+/// The operation of a request.
 ///
 /// ```
 /// use zookeeper_client::Client;

@@ -1,4 +1,4 @@
-//! Faults on demand: which requests they strike, and what they do to them.
+//! Faults on demand: which requests a fault affects, and what it does to them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -170,8 +170,8 @@ pub enum Loss {
     Close,
     /// The server resets it (RST).
     Reset,
-    /// Nothing gets through any more in either direction. What the client sends is discarded, and
-    /// it receives no reply, nor the end of the connection when its session expires. This lasts
+    /// No data passes any more in either direction. The client's data is discarded, and the client
+    /// receives no reply, nor the end of the connection when its session expires. The stall lasts
     /// until the client closes the connection, the server stops, or the session reconnects, which
     /// closes this connection.
     Stall,
@@ -291,7 +291,8 @@ macro_rules! observers {
             self.cell.signal.until(|| self.cell.count() >= n).await;
         }
 
-        /// Blocks until a request has been struck; returns `false` if none was in time.
+        /// Blocks until a request has been struck. Returns `false` if no request was struck in
+        /// time.
         #[must_use]
         pub fn wait_hit_blocking(&self, timeout: Duration) -> bool {
             self.cell
@@ -299,8 +300,8 @@ macro_rules! observers {
                 .until_blocking(|| self.cell.count() > 0, timeout)
         }
 
-        /// Returns the requests that have been struck so far: the last 100,000 at most, with 16 MiB
-        /// of paths.
+        /// Returns the requests that have been struck so far: at most the last 100,000, with at
+        /// most 16 MiB of paths.
         #[must_use]
         pub fn hits(&self) -> Vec<Hit> {
             self.cell.hits()
@@ -340,7 +341,7 @@ pub struct Gate {
 impl Gate {
     observers!();
 
-    /// Releases everything that is held. The gate holds nothing after that.
+    /// Releases all held requests and replies. The gate then holds no further ones.
     pub fn release(&self) {
         self.cell.end();
     }
@@ -401,7 +402,7 @@ impl Action {
     }
 }
 
-/// A request, as it is matched.
+/// The properties of a request that rules match.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) op: Op,
@@ -503,8 +504,8 @@ impl Plan {
         verdict
     }
 
-    /// Offers `strike` every rule that is due. It returns whether it took the rule: one that it did
-    /// not take stays due.
+    /// Offers every rule that is due to `strike`, which returns whether it took the rule. A rule
+    /// that was not taken stays due.
     fn judge(
         &mut self,
         request: &Asked<'_>,

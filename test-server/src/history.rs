@@ -33,13 +33,13 @@ use crate::watch::{Mode, Table};
 pub struct HistoryEntry {
     /// The number of the entry: one more than the previous entry's.
     pub n: u64,
-    /// The session that did it, or to which it happened; 0 for calls of [`Server`](crate::Server)
-    /// and for the check of containers and TTL nodes.
+    /// The session that caused the event, or that the event concerns; 0 for calls of
+    /// [`Server`](crate::Server) and for the check of containers and TTL nodes.
     pub session: i64,
-    /// The transaction. All changes of one transaction have the same id. For an event that is no
-    /// transaction, the last one before it.
+    /// The transaction. All changes of one transaction have the same id. For an event that is not a
+    /// transaction, this is the last transaction before it.
     pub zxid: i64,
-    /// When it happened.
+    /// The time of the event.
     pub at: Instant,
     /// The event.
     pub event: HistoryEvent,
@@ -53,7 +53,7 @@ pub enum HistoryEvent {
     SessionOpened,
     /// A session has a new connection. If it had another one, that was closed before.
     SessionResumed,
-    /// The connection of a session is gone, and its watches with it.
+    /// The connection of a session was closed, and its watches with it.
     SessionDisconnected,
     /// A client has closed its session.
     SessionClosed,
@@ -71,11 +71,11 @@ pub enum HistoryEvent {
         /// The path of the node.
         path: String,
     },
-    /// A node's data were set.
+    /// A node's data was set.
     DataSet {
         /// The path of the node.
         path: String,
-        /// The data; `None` if they are null.
+        /// The data; `None` if it is null.
         data: Option<Arc<[u8]>>,
     },
     /// A node's access control list was set.
@@ -83,7 +83,7 @@ pub enum HistoryEvent {
         /// The path of the node.
         path: String,
     },
-    /// A watch was set. If the session had the same watch already, it has one still.
+    /// A watch was set. If the session already had the same watch, it still has only one.
     WatchSet {
         /// The path.
         path: String,
@@ -140,7 +140,7 @@ impl HistoryEvent {
         }
     }
 
-    /// Returns the bytes of its path and data.
+    /// Returns the number of bytes of the entry's path and data.
     fn bytes(&self) -> usize {
         match self {
             Self::Created { path, data } | Self::DataSet { path, data } => {

@@ -1,8 +1,8 @@
 //! A ZooKeeper server inside the test process, with faults on demand.
 //!
-//! [`Server`] speaks ZooKeeper's protocol on a port of 127.0.0.1, to any client in any language. It
-//! keeps its data in memory only, and drops it when it is dropped: **it is for tests and
-//! demonstrations.**
+//! [`Server`] speaks ZooKeeper's protocol on a port of 127.0.0.1, to any client in any language.
+//! The server keeps its data in memory only, and discards the data when the server is dropped: **it
+//! is for tests and demonstrations.**
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,7 +23,7 @@
 //! gate.release();
 //! create.await?;
 //!
-//! // Expire the session, and wait for what follows from it.
+//! // Expire the session, and wait for the consequences.
 //! server.expire_session(client.session_id().0);
 //! assert!(server.wait_until(|view| view.sessions().is_empty(), Duration::from_secs(5)).await);
 //! # Ok(())
@@ -33,25 +33,26 @@
 //! # Where to look
 //! | to | use |
 //! |---|---|
-//! | start a server, with ZooKeeper's settings or others | [`Server::start`], [`Server::builder`] |
+//! | start a server, with ZooKeeper's default settings or others | [`Server::start`], [`Server::builder`] |
 //! | hold a request or a reply, and release it | [`Server::hold_request`], [`Server::hold_reply`], [`Gate`] |
 //! | lose a request or a reply | [`Server::drop_request`], [`Server::drop_reply`] |
 //! | fail a request, or delay a reply | [`Server::fail`], [`Server::delay_reply`] |
 //! | choose the requests that a fault strikes | [`Match`] |
 //! | end a session, or a connection | [`Server::expire_session`], [`Server::cut`] |
 //! | break the network | [`Server::stall`], [`Server::refuse_connections`], [`Server::isolate`] |
-//! | start an ensemble, have its members lag, cut them off | [`Builder::members`], [`Server::set_member`], [`Member`] |
-//! | move or bend its clock | [`Server::advance_clock`], [`Builder::clock_rate`], [`Builder::touch_interval`] |
+//! | start an ensemble, make its members lag, cut them off | [`Builder::members`], [`Server::set_member`], [`Member`] |
+//! | advance its clock, or change the clock's rate | [`Server::advance_clock`], [`Builder::clock_rate`], [`Builder::touch_interval`] |
 //! | lose the races of ZooKeeper's pipeline | [`Builder::races`] |
 //! | restart the server | [`Server::stop`], [`Server::restart`], [`Server::advance_epoch`] |
-//! | look at nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
-//! | compare clients with what has happened | [`Server::history`], [`HistoryEvent`] |
+//! | inspect nodes, sessions and watches | [`Server::node`], [`Server::sessions`], [`Server::watches_on`] |
+//! | compare the clients' view with the events on the server | [`Server::history`], [`HistoryEvent`] |
 //! | count requests and notifications | [`Server::counters`], [`Counters`] |
 //! | wait for a condition without polling | [`Server::wait_until`], [`View`] |
 //!
-//! The server runs on a thread and a runtime of its own. A test that blocks its executor does not
-//! stop it, and it can be started outside of a runtime. [`Builder::serve`] runs it on the current
-//! runtime instead, with connections of any kind, where tokio's paused clock is its clock too.
+//! The server runs on a separate thread with a separate runtime. So a test that blocks its executor
+//! does not stop the server, and the server can be started outside a runtime. [`Builder::serve`]
+//! runs the server on the current runtime instead, with connections of any kind; then tokio's
+//! paused clock is also the server's clock.
 
 mod address;
 mod bounded;

@@ -15,8 +15,9 @@ use crate::wire::request::Request;
 /// and no session expires. When there is a majority again, a leader is elected: all connections are
 /// closed, and every session gets a fresh timeout.
 ///
-/// Of the members that are [`Current`](Self::Current) the last one leads. That a member leads,
-/// follows, is read-only or has no majority is what it says to four-letter words such as `srvr`.
+/// Of the members that are [`Current`](Self::Current) the last one leads. A member's answer to
+/// four-letter words such as `srvr` says whether it leads, follows, is read-only or has no
+/// majority.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -44,10 +45,10 @@ use crate::wire::request::Request;
 pub enum Member {
     /// The member has applied all committed transactions.
     Current,
-    /// A follower that does not apply what is committed by way of others: it replies to reads with
-    /// the state of the past, and sends no events. It catches up when one of its own clients
-    /// writes, calls `sync` or begins or closes a session, and lags again from then on. A client
-    /// that has seen a later state elsewhere is refused.
+    /// A follower that does not apply transactions that were committed through other members: it
+    /// replies to reads with an old state, and sends no events. It catches up when one of its own
+    /// clients writes, calls `sync` or begins or closes a session, and lags again from then on. A
+    /// client that has seen a later state elsewhere is refused.
     Behind,
     /// The member is cut off from the others, and continues to answer the requests that it can
     /// answer alone, as described at [`Isolation`]. The member accepts no session, and the others
@@ -69,7 +70,7 @@ pub enum Member {
     Down,
 }
 
-/// A member, with what it knows if that is not all.
+/// A member, with its own state if it has not applied all transactions.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) member: Member,
@@ -109,7 +110,8 @@ pub(crate) enum Role {
 }
 
 impl State {
-    /// Returns what a member says that it is. A member that is cut off does not know it.
+    /// Returns the role that a member reports. A member that is cut off does not know that, and
+    /// reports its old role.
     pub(crate) fn role(&self, index: usize) -> Role {
         match self.member(index) {
             Member::Cut(Isolation::Follower) => Role::Follower,
@@ -240,7 +242,7 @@ impl State {
             .map_or(self.zxid, |past| past.zxid)
     }
 
-    /// Swaps what a member knows with what is committed, if it does not know all.
+    /// Exchanges the state of a member that lags with the committed state.
     pub(crate) fn swap_past(&mut self, index: usize) {
         if let Some(past) = self
             .members
@@ -260,7 +262,7 @@ impl State {
             .filter(|standing| standing.member == Member::Behind)
         {
             if let Some(past) = &mut standing.past {
-                // The tree has the data: an event does not tell them.
+                // The data is dropped, because the tree has it and an event does not contain it.
                 past.missed.push(Change {
                     data: None,
                     ..change.clone()

@@ -129,7 +129,7 @@ pub(crate) struct Shared {
     stalls_changed: Signal,
     any_stall: AtomicBool,
     max_frame: usize,
-    /// Whether it behaves like 3.9.
+    /// Whether the server behaves like ZooKeeper 3.9.
     pub(crate) since_3_9: bool,
     /// The bytes that may wait to be processed on all connections.
     pub(crate) inbound: Arc<Semaphore>,
@@ -149,7 +149,7 @@ impl Shared {
         look(&mut lock(&self.state))
     }
 
-    /// Runs a closure that may change the state, and has all waiters look at it again.
+    /// Runs a closure that may change the state, and makes all waiters check the state again.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut lock(&self.state));
         self.changed.raise();
@@ -183,17 +183,17 @@ impl Shared {
     }
 }
 
-/// A command from the handle to the server, with what is called when it is done.
+/// A command from the handle to the server, with the callback for its completion.
 enum Control {
     Stop(Box<dyn FnOnce(()) + Send>),
     Listen(Box<dyn FnOnce(io::Result<()>) + Send>),
     Quit,
 }
 
-/// Returns a channel that needs no runtime to be waited for.
+/// Returns a channel on which a thread can wait without a runtime.
 fn blocking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, std_mpsc::Receiver<T>) {
     let (done, waits) = std_mpsc::channel();
-    // Dropping the receiver is no error: its owner has stopped waiting.
+    // A dropped receiver is not an error, because its owner has stopped waiting.
     (Box::new(move |outcome| drop(done.send(outcome))), waits)
 }
 
@@ -205,8 +205,8 @@ fn waking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<
 
 /// Configures and starts a [`Server`].
 ///
-/// The defaults are ZooKeeper's. Durations below a millisecond count as one, and those above a year
-/// as a year.
+/// The defaults are ZooKeeper's. Durations below a millisecond count as one millisecond, and
+/// durations above a year as one year.
 ///
 /// ```
 /// use std::time::Duration;
@@ -311,19 +311,19 @@ impl Builder {
         self
     }
 
-    /// Sets ZooKeeper's `jute.maxbuffer`, the greatest length of a request in bytes; 1 MiB - 1 by
-    /// default. A longer one closes the connection.
+    /// Sets ZooKeeper's `jute.maxbuffer`, the maximum length of a request in bytes; 1 MiB - 1 by
+    /// default. The server closes the connection of a longer request.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
         self
     }
 
-    /// Sets how many bytes may wait for all clients together: 128 MiB by default.
+    /// Sets how many bytes may be queued for all clients together; 128 MiB by default.
     ///
-    /// When more than that waits to be sent, the connection for which most waits is reset, and the
-    /// log [says so](crate::Reason::Slow). Data that the tree still has does not count. When as
-    /// much waits to be processed, each connection may have only one further request waiting. What
-    /// the nodes take is not bounded.
+    /// If more bytes than that are queued to be sent, the connection with the most queued bytes is
+    /// reset, and the log [says so](crate::Reason::Slow). Data that is still in the tree does not
+    /// count. If that many bytes are queued to be processed, each connection may have only one
+    /// further request waiting. The size of the nodes is not limited.
     pub fn max_queued(mut self, bytes: usize) -> Self {
         self.max_queued = bytes;
         self
@@ -353,16 +353,16 @@ impl Builder {
     }
 
     /// Sets how often the members report live sessions to the leader; at once by default.
-    /// ZooKeeper's members report every half tick: if that fails after a write, the session expires
-    /// earlier than its timeout after the write.
+    /// ZooKeeper's members report every half tick. If such a report fails after a write, the
+    /// session expires earlier than one session timeout after the write.
     pub fn touch_interval(mut self, interval: Duration) -> Self {
         self.touch_interval = interval;
         self
     }
 
-    /// Sets of how many members the ensemble is that [`start`](Self::start) starts: servers over
-    /// one tree, on ports of their own, behind one [`Server`]; 1 by default. [`Server::set_member`]
-    /// has them lag, or cuts them off.
+    /// Sets the number of members of the ensemble that [`start`](Self::start) starts; 1 by default.
+    /// The members are servers over one tree, on separate ports, behind one [`Server`].
+    /// [`Server::set_member`] makes them lag, or cuts them off.
     pub fn members(mut self, members: usize) -> Self {
         self.members = members.max(1);
         self
@@ -391,22 +391,23 @@ impl Builder {
     }
 
     /// Makes a client that does not wait for replies lose every race in ZooKeeper's pipeline; off
-    /// by default, where it wins them all. A client that is right waits, or copes with both:
+    /// by default, which means that the client wins all races. A correct client waits for replies,
+    /// or handles both outcomes:
     ///
     /// - The reply to an `auth` comes before those to earlier requests, and the identity counts for
     ///   requests that were sent before it.
-    /// - A write behind a `setACL` is held to the old list.
-    /// - Requests behind a `closeSession` get replies, of the error `SessionExpired`.
+    /// - A write that follows a `setACL` is checked against the old ACL.
+    /// - Requests that follow a `closeSession` are answered with the error `SessionExpired`.
     pub fn races(mut self, lost: bool) -> Self {
         self.races = lost;
         self
     }
 
     /// Sets ZooKeeper's `localSessionsEnabled`, off by default: with it, a member that is
-    /// [read-only](Member::ReadOnly) opens new sessions, of which only it knows.
+    /// [read-only](Member::ReadOnly) opens new sessions that only this member knows.
     ///
-    /// Its other effect is not shown: sessions that no other member knows before they have an
-    /// ephemeral node.
+    /// The setting's other effect is not implemented: sessions that no other member knows until
+    /// they have an ephemeral node.
     ///
     /// ```
     /// use zookeeper_client::Client;
@@ -427,7 +428,8 @@ impl Builder {
         self
     }
 
-    /// Starts the server on a thread of its own. It accepts connections when this returns.
+    /// Starts the server on a separate thread. The server accepts connections when the call
+    /// returns.
     ///
     /// # Errors
     /// Returns an error if the port cannot be bound, or the thread cannot be started.
@@ -457,10 +459,10 @@ impl Builder {
     /// Starts the server on the current runtime, with connections of any kind. [`port`](Self::port)
     /// has no effect.
     ///
-    /// The server makes progress while the runtime does: a task that blocks its thread stops the
-    /// server too. Use [`Server::stop_async`] and [`Server::restart_async`]; the methods that block
-    /// would wait for themselves. Dropping the [`Server`] ends it as soon as the runtime runs its
-    /// tasks.
+    /// The server makes progress only while the runtime does: a task that blocks the runtime's
+    /// thread stops the server too. Use [`Server::stop_async`] and [`Server::restart_async`],
+    /// because the blocking methods would wait for themselves. After the [`Server`] is dropped, it
+    /// ends as soon as the runtime runs its tasks.
     ///
     /// # Errors
     /// Returns an error if the listener has no address, or there is no runtime. See [`Listener`]
@@ -469,8 +471,8 @@ impl Builder {
         self.serve_members(vec![listener])
     }
 
-    /// Starts an ensemble as [`serve`](Self::serve) does a server, with a member for each listener.
-    /// [`members`](Self::members) has no effect.
+    /// Starts an ensemble, with a member for each listener, in the way in which
+    /// [`serve`](Self::serve) starts a server. [`members`](Self::members) has no effect.
     ///
     /// # Errors
     /// Returns an error if there is no listener, one of them has no address, or there is no
@@ -487,7 +489,7 @@ impl Builder {
         listeners: Vec<L>,
         handle: Handle,
     ) -> io::Result<(Server, Main<L>)> {
-        // Long enough for any test, and no arithmetic on it overflows.
+        // The limit is long enough for any test, and no arithmetic on it overflows.
         const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
         self.tick = self.tick.min(LONG);
         self.container_check_interval = self.container_check_interval.min(LONG);
@@ -561,7 +563,7 @@ struct Main<L> {
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Control>,
     listeners: Vec<L>,
-    /// Whether the server is not stopped.
+    /// Whether the server listens, that is, is not stopped.
     listens: bool,
     connections: JoinSet<()>,
     tick: Duration,
@@ -623,8 +625,8 @@ impl<L: Listener> Main<L> {
                         .spawn(connection::serve::<L>(stream, conn, shared));
                 }
             }
-            // The process is out of file descriptors, or the client is gone already: try again a
-            // little later.
+            // The process has no free file descriptor, or the client has already gone, so the
+            // server tries again a little later.
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -656,13 +658,14 @@ fn every(period: Duration) -> Interval {
     interval
 }
 
-/// A ZooKeeper server in this process, on a thread of its own. Dropping it shuts it down.
+/// A ZooKeeper server in this process, on a separate thread. Dropping the value shuts the server
+/// down.
 ///
-/// The methods look at the server ([`exists`](Self::exists), [`sessions`](Self::sessions),
+/// The methods inspect the server ([`exists`](Self::exists), [`sessions`](Self::sessions),
 /// [`counters`](Self::counters)), change it as another client would ([`create`](Self::create),
 /// [`delete`](Self::delete)), inject faults ([`hold_reply`](Self::hold_reply),
-/// [`drop_reply`](Self::drop_reply), [`expire_session`](Self::expire_session)), and wait for what
-/// follows ([`wait_until`](Self::wait_until)). They work on any runtime, and outside of one.
+/// [`drop_reply`](Self::drop_reply), [`expire_session`](Self::expire_session)), and wait for
+/// conditions ([`wait_until`](Self::wait_until)). They work on any runtime, and without a runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -725,9 +728,9 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which
-    /// clients take as their connect string; of an ensemble that of each member, with commas
-    /// between.
+    /// Returns the connect string for clients: `127.0.0.1:port`, or the address to which the server
+    /// is [bound](Builder::bind). For an ensemble, the connect string has the address of each
+    /// member, separated by commas.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addrs
@@ -737,7 +740,8 @@ impl Server {
             .join(",")
     }
 
-    /// Returns the address on which the server listens; of an ensemble that of the first member.
+    /// Returns the address on which the server listens; for an ensemble, the address of the first
+    /// member.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         // `parts` refuses to have none.
@@ -787,7 +791,7 @@ impl Server {
     /// [serves](Builder::serve) on the current runtime.
     ///
     /// # Cancel safety
-    /// The server stops although the future is dropped, if that was polled.
+    /// If the future was polled, the server stops even if the future is dropped.
     pub async fn stop_async(&self) {
         let (done, stopped) = waking();
         if self.control.send(Control::Stop(done)).is_ok() {
@@ -795,11 +799,12 @@ impl Server {
         }
     }
 
-    /// Listens on the same port again, after [`stop`](Self::stop) or without it. Every session gets
+    /// Listens on the same port again; stops the server first if it is running. Every session gets
     /// a fresh timeout.
     ///
     /// # Errors
-    /// Returns an error if the port cannot be listened on. A server that was stopped keeps it.
+    /// Returns an error if the server cannot listen on the port. A stopped server keeps its port
+    /// reserved.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         let (done, listening) = blocking();
@@ -894,8 +899,8 @@ impl Server {
     /// connection and on later ones; returns `false` if there is no such session.
     ///
     /// Bytes to the server wait unread: the session expires in time, but still receives events.
-    /// Bytes to the client wait to be sent, and so does the end of the connection: when the session
-    /// expires, the client sees nothing of it before [`resume`](Self::resume). What waits is
+    /// Bytes to the client wait to be sent, and so does the end of the connection: if the session
+    /// expires, the client does not notice before [`resume`](Self::resume). Waiting bytes are
     /// dropped if the client closes the connection.
     pub fn stall(&self, id: i64, direction: Direction) -> bool {
         if self.shared.with(|state| state.sessions.get(id).is_none()) {
@@ -926,9 +931,9 @@ impl Server {
     /// session can tell; returns `false` if there is no such session. See [`Isolation`] for an
     /// example.
     ///
-    /// A client that reconnects reaches a member that is not cut off, and its session moves there
-    /// unless it has expired. [`refuse_connections`](Self::refuse_connections) keeps it where it
-    /// is.
+    /// A client that reconnects reaches a member that is not cut off, and its session moves to that
+    /// member unless the session has expired. [`refuse_connections`](Self::refuse_connections)
+    /// prevents this.
     pub fn isolate(&self, id: i64, isolation: Isolation) -> bool {
         self.shared.change(|state| state.isolate(id, isolation))
     }
@@ -965,7 +970,7 @@ impl Server {
         self.shared.change(|state| state.refusing = refuse);
     }
 
-    /// Sets whether sessions are kept from expiring. Once they are not, those that are overdue
+    /// Sets whether the expiry of sessions is suspended. When it no longer is, overdue sessions
     /// expire at the next tick.
     pub fn freeze_expiry(&self, freeze: bool) {
         self.shared.change(|state| state.sessions.frozen = freeze);
@@ -1136,8 +1141,8 @@ impl Server {
     /// says. **A real ZooKeeper does not**, at least 3.8.0: once the node numbered 2147483647
     /// exists, every sequential create that is sent after the previous reply is refused with
     /// `NodeExists`, permanently. Only creates that were sent without waiting for replies get
-    /// numbers that have wrapped. So the method tests how a client copes with wrapped numbers, and
-    /// not with a parent that has used up its numbers.
+    /// numbers that have wrapped. So use this method to test how a client handles wrapped numbers,
+    /// not how it handles a parent whose numbers are used up.
     ///
     /// # Errors
     /// [`ServerError::NoNode`] if the node does not exist.
@@ -1167,8 +1172,8 @@ impl Server {
         }
     }
 
-    /// Deletes the containers that have lost their last child and the TTL nodes whose time is over,
-    /// as the periodic check does; returns how many there were.
+    /// Deletes the containers that have lost their last child, and the TTL nodes whose time has
+    /// passed, as the periodic check does. Returns the number of deleted nodes.
     ///
     /// # Examples
     /// ```
@@ -1241,23 +1246,23 @@ impl Server {
             .with(|state| state.log.iter().cloned().collect())
     }
 
-    /// Returns what has happened, in order, from the entry of a number on: every change of a node,
-    /// watches that were set, removed and fired, and what became of sessions. See [`HistoryEntry`]
-    /// for an example.
+    /// Returns the history of the server, in order, from the entry with the number `since` on:
+    /// every change of a node, every watch that was set, removed or fired, and the beginnings and
+    /// ends of sessions. See [`HistoryEntry`] for an example.
     ///
-    /// The last 100,000 entries are kept, or fewer if their paths and data have more than 16 MiB. A
-    /// checker of a longer run asks again in time, for the number behind its last entry; it has
-    /// missed entries if the first one has a greater number.
+    /// The last 100,000 entries are kept, or fewer if their paths and data have more than 16 MiB.
+    /// In a longer run, call this repeatedly, each time with the number after the last entry that
+    /// you have. If the first returned entry has a greater number, entries were missed.
     #[must_use]
     pub fn history(&self, since: u64) -> Vec<HistoryEntry> {
         self.shared
             .with(|state| state.history.since(since).cloned().collect())
     }
 
-    /// Moves the clock by which sessions and TTLs expire, and does what is due then: sessions whose
-    /// timeout has passed expire, and so do those of clients that are connected, which had no time
-    /// to send a heartbeat. Containers without children and TTL nodes whose time has passed are
-    /// deleted. All calls together move it by 2^62 ms at most, and what is beyond that is ignored.
+    /// Advances the clock by which sessions and TTLs expire, and carries out what is then due.
+    /// Sessions whose timeout has passed expire, even those of connected clients, which had no time
+    /// to send a heartbeat. Containers without children, and TTL nodes whose time has passed, are
+    /// deleted. All calls together advance the clock by at most 2^62 ms; any excess is ignored.
     ///
     /// # Examples
     /// ```
@@ -1289,8 +1294,9 @@ impl Server {
             .change(|state| state.plan.gate(matcher, Action::HoldReply))
     }
 
-    /// Delays the reply to a request, and everything behind it on that connection: to the client
-    /// the server commits slowly. Requests that are sent together wait together.
+    /// Delays the reply to a request, and everything behind it on that connection, so that the
+    /// server seems to commit slowly. Requests that are sent together are delayed together, not one
+    /// after another.
     ///
     /// # Examples
     /// ```
@@ -1318,8 +1324,8 @@ impl Server {
     /// Holds a request **before** it is applied, and the later requests of its connection behind
     /// it, until the gate is released.
     ///
-    /// It is applied then even if its connection is gone, unless its session has ended or has
-    /// reconnected.
+    /// The request is then applied even if its connection is closed, unless its session has ended
+    /// or has reconnected.
     ///
     /// # Examples
     /// ```
@@ -1373,8 +1379,8 @@ impl Server {
 
     /// Waits until a condition holds; returns whether it did in time.
     ///
-    /// The condition is evaluated now and after every change of the server, so nothing is missed
-    /// and nothing polls. The future works on any runtime, and does not borrow the server.
+    /// The condition is evaluated now and after every change of the server, so no change is missed,
+    /// without polling. The future works on any runtime, and does not borrow the server.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on the server.
@@ -1420,7 +1426,7 @@ impl Server {
         }
     }
 
-    /// Blocks until a condition holds; returns whether it did in time.
+    /// Blocks until a condition holds, and returns whether it did in time. This is
     /// [`wait_until`](Self::wait_until) for threads that may block.
     #[must_use]
     pub fn wait_until_blocking(

@@ -9,10 +9,10 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u64,
     pub(crate) expires_at: u64,
     pub(crate) connection: Option<u64>,
-    /// The connection that it used last, which may be closed.
+    /// The connection that the session used last, which may be closed.
     pub(crate) last_connection: u64,
     pub(crate) created_at: u64,
-    /// The read-only member at which it began, which alone knows it.
+    /// The read-only member at which the session began; only that member knows it.
     pub(crate) local: Option<usize>,
 }
 
@@ -25,8 +25,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Takes a random first id: two servers share no ids, although they may be of one process and
-    /// of one millisecond. ZooKeeper takes the id from the wall clock.
+    /// Uses a random first id, so that two servers never share ids, even if one process starts both
+    /// in the same millisecond. ZooKeeper derives the first id from the wall clock.
     pub(crate) fn new(tick_ms: u64) -> Self {
         let moment = i64::from_be_bytes(RandomState::new().build_hasher().finish().to_be_bytes());
         let next_id = (moment << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;

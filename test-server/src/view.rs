@@ -31,11 +31,11 @@ pub struct SessionInfo {
     pub id: i64,
     /// The timeout that was granted.
     pub timeout: Duration,
-    /// Whether the connection is open on which it began or was resumed last.
+    /// Whether the connection on which the session began, or was last resumed, is open.
     pub connected: bool,
     /// The ephemeral nodes of the session, sorted.
     pub ephemerals: Vec<String>,
-    /// How long it has existed.
+    /// The age of the session.
     pub age: Duration,
 }
 
@@ -79,11 +79,11 @@ pub struct NodeInfo {
     pub next_sequence: i32,
 }
 
-/// The server at one moment, which the conditions of
-/// [`Server::wait_until`](crate::Server::wait_until) look at.
+/// The state of the server at one moment, which is passed to the conditions of
+/// [`Server::wait_until`](crate::Server::wait_until).
 ///
 /// The server does nothing else while a condition runs. The condition must not call methods of
-/// [`Server`](crate::Server): that would deadlock.
+/// [`Server`](crate::Server), because such a call would deadlock.
 ///
 /// ```
 /// use std::time::Duration;

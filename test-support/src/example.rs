@@ -9,12 +9,11 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Returns the workspace's example with this name, built beside this test from the sources as they
-/// are.
+/// Returns the path of the workspace's example with this name, built in this test's target
+/// directory from the current sources.
 ///
-/// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the
-/// program is missing, or older than one of the sources that it was built from, it is built here,
-/// once in a process.
+/// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not. If the
+/// program is missing, or older than one of its sources, this function builds it, once per process.
 ///
 /// # Errors
 /// Returns an error if the example cannot be built; the compiler's messages are on stderr.
@@ -40,8 +39,8 @@ pub fn example(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     Ok(program)
 }
 
-/// Returns whether the program is there and no source is newer, by the list of sources that cargo
-/// writes beside it.
+/// Returns whether the program exists and is newer than its sources, which cargo lists in a file
+/// next to it.
 fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let (Some(built), Ok(sources)) = (

@@ -1,5 +1,5 @@
-//! Locks of this library on a server in the same process: both ends set up, and what "queued" and
-//! "clean" mean.
+//! Helpers for tests of this library's locks on a server in the same process: they set up both
+//! ends, and define what "queued" and "clean" mean.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,14 +28,14 @@ use crate::wait::{PATIENCE, SOON, within};
 /// The lock's directory in these tests.
 pub const DIRECTORY: &str = "/locks/sku-42";
 
-/// A session timeout whose sixth, after which a heartbeat is sent, is longer than any test on any
-/// machine.
+/// A session timeout so long that no heartbeat, which is sent after a sixth of it, is due during a
+/// test.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// The result of an acquire.
 pub type Acquired<G = LockGuard> = Result<G, AcquireError>;
 
-/// Returns a server on which nothing exists, and which grants [calm] clients their session timeout.
+/// Starts an empty server, which grants [calm] clients their session timeout.
 #[must_use]
 pub fn start_empty() -> Server {
     Server::builder().max_session_timeout(HOUR).start().unwrap()
@@ -77,9 +77,9 @@ pub async fn connect_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(Client::builder().retry_policy(policy), server).await
 }
 
-/// Connects a client like [`connect`], with another session timeout T: its heartbeat comes after
-/// T/6, its lease lasts for 2T/3, and it gives up a connection that is silent for T/8, but not
-/// before half a second.
+/// Connects a client like [`connect`], with another session timeout T: the client sends a heartbeat
+/// every T/6, its session lease lasts 2T/3, and it gives up a connection that is silent for T/8,
+/// but for at least half a second.
 pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
     let builder = Client::builder()
         .session_timeout(session_timeout)
@@ -88,9 +88,9 @@ pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
 }
 
 /// Connects a client that sends only what the test requests: no heartbeat is due while a test
-/// lasts. The client keeps a connection that is silent for less than twenty seconds, such as one
-/// whose answer is held back, where others give it up after less than two. The server must be one
-/// that [was started here](start_empty).
+/// lasts. The client keeps a silent connection, such as one whose answer is held back, for almost
+/// twenty seconds, while other clients give it up within two. The server must have been started by
+/// [`start_empty`] or a function that uses it.
 pub async fn calm(server: &Server) -> Client {
     calm_with(server, eager()).await
 }
@@ -103,8 +103,8 @@ pub async fn calm_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(builder.retry_policy(policy), server).await
 }
 
-/// Returns the client of a builder, which sets the retry policy too. Where a busy machine needs
-/// longer than the connect timeout, it is asked again.
+/// Connects a client with the options of a builder, which sets the retry policy too. If a busy
+/// machine needs longer than the connect timeout, the connect is repeated.
 pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     let connected = async {
         loop {
@@ -130,7 +130,8 @@ pub async fn with_clients<const N: usize>(
     (server, clients.try_into().expect("as many as asked for"))
 }
 
-/// Holds a request: its reply if the server is to carry it out, or the request itself.
+/// Holds the reply to a request if the server is to carry the request out, or else the request
+/// itself.
 pub fn hold_back(server: &Server, request: Match, carried_out: bool) -> Gate {
     if carried_out {
         server.hold_reply(request)
@@ -139,8 +140,8 @@ pub fn hold_back(server: &Server, request: Match, carried_out: bool) -> Gate {
     }
 }
 
-/// Loses a request with its connection: its reply if the server is to carry it out, or the request
-/// itself.
+/// Loses the reply to a request if the server is to carry the request out, or else the request
+/// itself, in both cases with the connection.
 pub fn lose(server: &Server, request: Match, carried_out: bool, loss: Loss) -> Fault {
     if carried_out {
         server.drop_reply(request, loss)
@@ -155,10 +156,10 @@ pub fn mutex(client: &Client) -> InterProcessMutex {
     InterProcessMutex::new(client, DIRECTORY).unwrap()
 }
 
-/// Returns a place whose attempt waits for its predecessor already.
+/// Returns a place in the queue whose attempt already waits for its predecessor.
 pub async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     let mut place = within("the place", lock.enqueue()).await.unwrap();
-    // Sent behind the attempt's own list, and answered after it.
+    // This query is sent behind the attempt's own list, and answered after it.
     within("the position", place.position()).await.unwrap();
     place
 }
@@ -210,8 +211,8 @@ pub async fn granted<G: Debug>(attempt: JoinHandle<Acquired<G>>) -> G {
 }
 
 /// Returns the error of an acquire that times out after the servers have shown the contenders
-/// ahead. A busy machine may need longer for that: if the error is that of a missing answer, the
-/// acquire is repeated with twice the timeout.
+/// ahead. A busy machine may need longer for that, so if the error means that an answer is missing,
+/// the acquire is repeated with twice the timeout.
 pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>) -> AcquireError {
     let mut timeout = Duration::from_millis(30);
     loop {

@@ -1,9 +1,9 @@
 //! Helpers of the tests of this workspace: waiting with a name ([`within`], [`ByHand`],
 //! [`poll_until`]), locks on a server in this process ([`in_process`]), real ZooKeeper servers as
-//! child processes, the other programs they run against (Java Curator, Python kazoo, Redis), and a
-//! test harness that says what it did not run and why ([`Suite`]).
+//! child processes, the other programs that the tests use (Java Curator, Python kazoo, Redis), and
+//! a test harness that reports which tests it did not run, and why ([`Suite`]).
 //!
-//! What is not `async` blocks, and needs no runtime.
+//! Functions that are not `async` block, and need no runtime.
 
 mod example;
 pub mod in_process;

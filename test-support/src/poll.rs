@@ -1,9 +1,9 @@
-//! The one place that sleeps.
+//! The only place in the tests that sleeps.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How often [`poll_until`] looks.
+/// The pause between two calls of the probe by [`poll_until`].
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The error of a condition that was not met in time.
@@ -21,11 +21,11 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
-/// Asks `probe` every 10 ms until it answers `Some`, for at most `limit`.
+/// Calls `probe` every 10 ms until it returns `Some`, for at most `limit`.
 ///
-/// For conditions of other processes that announce themselves by no event: a server that begins to
-/// listen, a watch that appears in `wchp`. Inside one process wait for the event instead. The probe
-/// runs at least once, and once more at the deadline.
+/// Use this for conditions of other processes that cause no event here: a server that begins to
+/// listen, a watch that appears in `wchp`. Inside one process, wait for the event instead. The
+/// probe runs at least once, and once more at the deadline.
 ///
 /// # Errors
 /// [`TimedOut`], which names `what`.

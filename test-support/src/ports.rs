@@ -14,10 +14,11 @@ use std::net::{Ipv4Addr, TcpListener};
 const FIRST: u16 = 20_000;
 /// Ports in a block: the guard and four each for five servers.
 pub(crate) const BLOCK: u16 = 21;
-/// How many blocks there are; the last one ends below 32768, where Linux begins with port 0.
+/// The number of blocks. The last one ends below 32768, the first port that Linux chooses for port
+/// 0.
 const BLOCKS: u16 = 608;
 
-/// A block of ports that belongs to us until this value is dropped.
+/// A block of ports that this process reserves until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Ports {
     base: u16,
@@ -27,7 +28,8 @@ pub(crate) struct Ports {
 impl Ports {
     /// Takes a block of which no port is in use.
     pub(crate) fn take() -> io::Result<Self> {
-        // A random start, so that test binaries that run side by side do not walk in step.
+        // The start is random, so that test binaries that run at the same time do not try the same
+        // blocks.
         let start = RandomState::new().hash_one(std::process::id()) % u64::from(BLOCKS);
         let start = u16::try_from(start).unwrap_or(0);
         for turn in 0..BLOCKS {

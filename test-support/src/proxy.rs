@@ -1,8 +1,8 @@
-//! A hop between a client and a server that can fall silent, break, or not be there.
+//! A proxy between a client and a server that can fall silent, break its connections, or refuse
+//! them.
 //!
-//! What a proxy does to the one link that it stands in is what networks do: packets vanish in one
-//! direction or in both while the connections stay open, a router resets them, no server listens
-//! any more.
+//! A proxy does to its link what networks do: packets are lost in one direction or both while the
+//! connections stay open, a router resets the connections, or no server listens any more.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -20,9 +20,9 @@ use crate::ports::Ports;
 pub enum Direction {
     /// Nothing passes in either direction.
     Both,
-    /// The server receives nothing from the client; the server's data arrive at the client.
+    /// The server receives nothing from the client; the server's data still arrives at the client.
     ToServer,
-    /// The client receives nothing from the server; the client's data arrive at the server.
+    /// The client receives nothing from the server; the client's data still arrives at the server.
     ToClient,
 }
 
@@ -31,7 +31,7 @@ pub enum Direction {
 pub enum Cut {
     /// An orderly end: the peer reads the end of the stream.
     Fin,
-    /// A reset: the peer's next read fails, and data on their way are lost.
+    /// A reset: the peer's next read fails, and data in transit is lost.
     Reset,
 }
 
@@ -82,7 +82,7 @@ struct Link {
     pumps: usize,
 }
 
-/// A new leader does.
+/// The time within which a new leader begins to listen.
 const LISTENS_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,7 +226,7 @@ impl Proxy {
         self.until_listening(true)
     }
 
-    /// Makes the thread that waits for connections look at the state.
+    /// Makes the thread that waits for connections check the state.
     fn poke(&self) {
         self.shared.changed.notify_all();
         // The accepting thread may have passed its check already, and then refuses this connection.
@@ -265,7 +265,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down a connection that has come. Returns its number.
+    /// Records a new connection. Returns its number.
     fn enter(&self, client: &Arc<TcpStream>) -> u64 {
         let mut state = self.lock();
         let number = state.next_link;
@@ -293,7 +293,7 @@ impl Shared {
         state.has(link, way)
     }
 
-    /// A pump of a link has ended.
+    /// Records that a pump of a link has ended.
     fn finished(&self, number: u64) {
         let mut state = self.lock();
         state.links.retain_mut(|link| {
@@ -304,7 +304,7 @@ impl Shared {
         });
     }
 
-    /// Resets what there is of a link: one of its sides broke.
+    /// Resets the remaining sides of a link, because one side failed.
     fn broken(&self, number: u64) {
         let mut state = self.lock();
         if let Some(index) = state.links.iter().position(|link| link.number == number) {
@@ -345,8 +345,8 @@ impl State {
     }
 }
 
-/// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that
-/// this wakes.
+/// Ends a connection. The reset is sent when the last owner drops the connection, which is the pump
+/// that this call wakes.
 fn end(side: &TcpStream, how: Cut) {
     // The peer may have ended the connection first, which is not an error here.
     let _ = match how {
@@ -357,7 +357,8 @@ fn end(side: &TcpStream, how: Cut) {
     };
 }
 
-/// How long a process that is being started may have what was open here.
+/// The longest time for which a process that is being started may keep the files that were open
+/// here.
 const FORKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Waits for connections, except while they are refused.
@@ -371,8 +372,8 @@ fn accept(shared: &Arc<Shared>) {
         if state.closed {
             return;
         }
-        // A process that another thread is starting has what was open here until it is a program of
-        // its own, also a listener on this port that has been dropped.
+        // A process that another thread is starting inherits the open files of this process until
+        // it executes its program, including a listener on this port that was dropped here.
         let bound = poll_until("the port of a proxy", FORKS_WITHIN, || {
             TcpListener::bind(shared.address).ok()
         });
@@ -410,9 +411,9 @@ fn accept(shared: &Arc<Shared>) {
     }
 }
 
-/// Makes the connection to the server, and passes on what the client says.
+/// Connects to the server, and passes on the client's data.
 fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
-    // The server does not learn of the client before anything else of it may pass.
+    // The server sees the connection only when data of the client may pass.
     if !shared.pass(Way::ToServer, number) {
         return shared.finished(number);
     }
@@ -427,7 +428,7 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
     let Ok(Some(server)) = dialled else {
         return shared.broken(number);
     };
-    // Small messages go as they come, as they would without us.
+    // Small messages are passed on at once, as without a proxy.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let server = Arc::new(server);
     let (to_client, to_server) = (Arc::downgrade(&client), Arc::downgrade(&server));
@@ -453,9 +454,10 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
     pump(shared, number, Way::ToServer, client, to_server);
 }
 
-/// Passes on what comes from one side, until its end, which is passed on too.
+/// Passes on the data from one side until its end, which is passed on too.
 ///
-/// The other side is not kept open by this: it may be cut, and then what comes is swallowed.
+/// The pump does not keep the other side open: that side may be cut, and then the data is
+/// discarded.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the stream is closed by the drop of its last owner"
@@ -502,8 +504,7 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
-    /// How long nothing must have come for it to be called silence: that a socket stays silent only
-    /// time shows.
+    /// The time without data after which a socket counts as silent. Only time can show silence.
     const A_WHILE: Duration = Duration::from_millis(100);
 
     /// Returns a proxy, and the connections that arrive behind it.
@@ -532,7 +533,7 @@ mod tests {
         let (proxy, arrived) = proxy();
         let client = connect(&proxy);
         let server = arrived.recv_timeout(LONG).unwrap();
-        // The server may have it before the proxy has written it down.
+        // The server may have the connection before the proxy has recorded it.
         poll_until("the connection", LONG, || {
             (proxy.connections() == 1).then_some(())
         })

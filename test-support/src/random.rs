@@ -1,4 +1,4 @@
-//! Random numbers that can be had again.
+//! Random numbers that can be reproduced.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns the numbers of a seed for one of several uses of it, which do not follow each other.
+    /// Returns the numbers of a seed for one of several uses, which are independent of each other.
     #[must_use]
     pub fn named(seed: u64, name: &str) -> Self {
         let mix = |state: u64, byte| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -40,7 +40,7 @@ impl Random {
             .copied()
     }
 
-    /// Less than `end`.
+    /// Returns a random duration less than `end`.
     pub fn duration(&mut self, end: Duration) -> Duration {
         Duration::from_micros(self.below(u64::try_from(end.as_micros()).unwrap_or(u64::MAX).max(1)))
     }

@@ -15,15 +15,15 @@ use crate::ports::Ports;
 use crate::watchdog::{Watchdog, own_group};
 use crate::zookeeper::ServerError;
 
-/// How long the server may take to serve, on a machine on which everything else runs too.
+/// The time within which the server must serve, even on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How many blocks of ports to try when another process takes one of ours in between.
+/// The number of port blocks to try, in case another process takes one of the ports in between.
 const ATTEMPTS: usize = 3;
 
-/// A Redis server on loopback that writes nothing to disk and forgets everything.
+/// A Redis server on loopback that writes nothing to disk, so its data is lost when it ends.
 ///
-/// Dropping it kills the server; should this process end without dropping it, a watchdog does the
-/// same.
+/// Dropping the value kills the server. If this process ends without dropping the value, a watchdog
+/// kills the server.
 #[derive(Debug)]
 pub struct Redis {
     address: SocketAddr,
@@ -38,7 +38,8 @@ impl Redis {
     /// Starts a server and waits until it serves.
     ///
     /// # Errors
-    /// [`ServerError::Missing`] where there is no Redis; else what went wrong, with the log.
+    /// [`ServerError::Missing`] if Redis is not installed; otherwise an error with the log of the
+    /// server.
     pub fn start() -> Result<Self, ServerError> {
         let mut attempt = 1;
         loop {
@@ -70,10 +71,10 @@ impl Redis {
         })
     }
 
-    /// Kills the server, and starts it again: it has forgotten everything.
+    /// Kills the server, and starts it again without data.
     ///
     /// # Errors
-    /// What went wrong, with the log.
+    /// Returns an error with the log of the server if it does not serve.
     pub fn restart(&mut self) -> Result<(), ServerError> {
         self.child.kill()?;
         self.child.wait()?;
@@ -163,7 +164,7 @@ fn read_log(dir: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// Returns whether a server answers to a ping.
+/// Returns whether a server answers a ping.
 fn answers(address: SocketAddr) -> bool {
     let ping = || {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;

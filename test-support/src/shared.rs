@@ -1,4 +1,4 @@
-//! Servers for all tests of a process that need none of their own.
+//! Servers that the tests of a process share, if they need no separate server.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,15 @@ static STANDALONE: Shared = Mutex::new(None);
 static ENSEMBLE: Shared = Mutex::new(None);
 
 /// Returns the standalone ZooKeeper of this process, started with the default options by the first
-/// call. For tests that keep to paths of their own ([`unique_path`]) and disturb no other.
+/// call. Use it for tests that use only [unique paths](unique_path) and do not disturb other tests.
 ///
 /// # Errors
-/// Why it could not be started.
+/// Returns an error with the reason if the server could not be started.
 pub fn shared_standalone() -> Result<Arc<ZooKeeper>, ServerError> {
     started(&STANDALONE, || ZooKeeper::ensemble(1, &Options::default()))
 }
 
-/// How far the first member of [`shared_ensemble`] lags behind, at least.
+/// The minimum lag of the first member of [`shared_ensemble`].
 const LAG: Duration = Duration::from_millis(20);
 
 /// Returns the three-member ensemble of this process, like [`shared_standalone`]. One member
@@ -77,7 +77,7 @@ pub fn stop_shared() {
     }
 }
 
-/// Returns a path that no other call in any process answers: `/<name>-<process>-<number>`.
+/// Returns a path that no other call in any process returns: `/<name>-<process>-<number>`.
 #[must_use]
 pub fn unique_path(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! A test harness that counts what it did not run.
+//! A test harness that reports the tests that it did not run.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -62,7 +62,7 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
 #[derive(Debug)]
 pub struct Suite {
     trials: Vec<Trial>,
-    /// Returns what the output ends with when all trials have run, if there is anything to say.
+    /// Returns the last line of the output after all trials have run, if there is one.
     pub last_line: Option<fn() -> Option<String>>,
     not_run: NotRun,
     limit: Duration,
@@ -84,7 +84,7 @@ impl NotRun {
             .or_default() += 1;
     }
 
-    /// `None` when everything was run.
+    /// Returns `None` if all trials were run.
     fn summary(&self) -> Option<String> {
         let reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = reasons.values().sum();
@@ -141,7 +141,7 @@ impl Suite {
         self.trials.push(trial.with_kind(backend));
     }
 
-    /// Adds a trial that needs a peer, which it is given.
+    /// Adds a trial that needs a peer; the peer is passed to the trial.
     pub fn add_needing<P: Send + 'static, R: IntoOutcome>(
         &mut self,
         backend: &str,
@@ -160,19 +160,20 @@ impl Suite {
         }
     }
 
-    /// Adds a trial that is not run, whatever the machine has: what a back-end cannot do.
+    /// Adds a trial that is never run, because the back-end does not support it.
     pub fn skip(&mut self, backend: &str, name: &str, reason: &str) {
         let (not_run, reason) = (self.not_run.clone(), reason.to_owned());
         let trial = Trial::ignorable_test(name, move || {
-            // Counted here, so that what the filter leaves out is not.
+            // The trial is counted here, so that trials that the filter leaves out are not counted.
             not_run.note(&reason);
             Ok(Completion::ignored_with(reason))
         });
         self.trials.push(trial.with_kind(backend));
     }
 
-    /// Runs the trials that the command line asks for, as `cargo test` would, says which peers it
-    /// has found, in which versions, and what was not run, ends the shared servers and exits.
+    /// Runs the trials that the command line selects, as `cargo test` would. Prints which peers
+    /// were found, in which versions, and which trials were not run. Then ends the shared servers
+    /// and exits.
     pub fn run(self) -> ! {
         let mut arguments = Arguments::from_args();
         let by_environment = || env::var("RUST_TEST_THREADS").ok()?.parse().ok();
@@ -193,7 +194,7 @@ impl Suite {
     }
 }
 
-/// Runs `test` in a thread of its own that is left behind when it takes too long.
+/// Runs `test` in a separate thread, which is abandoned if the test takes too long.
 fn within(
     limit: Duration,
     name: String,
@@ -204,7 +205,7 @@ fn within(
         .name(name)
         .spawn(move || {
             let result = test();
-            // The receiver has gone if it took too long.
+            // The receiver was dropped if the test took too long.
             let _ = done.send(result);
         })
         .map_err(|e| format!("no thread for the trial: {e}"))?;

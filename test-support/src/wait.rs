@@ -12,20 +12,20 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_test::task::{self, Spawn};
 
-/// A time limit for a call that is sure to end, on a machine that does much else. Only a test that
-/// fails waits for it to pass.
+/// A time limit for a call that is certain to end, on a busy machine. Only a failing test waits
+/// until the limit has passed.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// How long a test waits for what is sure to happen: longer than any time limit that it gives to a
-/// call, whose error says more, and on a machine that gives it a thirtieth of a processor. In
-/// virtual time no machine is busy.
+/// How long a test waits for an event that is certain to happen. The time is longer than any time
+/// limit that a test passes to a call, whose error says more, and suffices on a machine that gives
+/// the test a thirtieth of a processor. In virtual time no machine is busy.
 pub const PATIENCE: Duration = if cfg!(simulation) {
     SOON
 } else {
     Duration::from_secs(300)
 };
 
-/// Waits for what is sure to happen.
+/// Waits for an event that is certain to happen.
 ///
 /// # Panics
 /// If it does not happen within [`PATIENCE`]: the message names `what` and the caller.
@@ -41,7 +41,7 @@ pub fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Outpu
 }
 
 /// Waits for all of these tasks, for at most [`PATIENCE`] from one end to the next, and returns
-/// what came of them in the order in which they ended.
+/// their results, in the order in which they ended.
 ///
 /// # Panics
 /// If one has panicked, or none ends in time.
@@ -67,7 +67,7 @@ pub fn pending<F: Future>(future: F) -> Spawn<F> {
     future
 }
 
-/// Returns a waker of an executor that does not work: it panics.
+/// Returns the waker of a faulty executor, which panics.
 #[must_use]
 pub fn broken_waker() -> Waker {
     struct Broken;
@@ -79,8 +79,8 @@ pub fn broken_waker() -> Waker {
     Waker::from(Arc::new(Broken))
 }
 
-/// A future that is polled when the test says so and never otherwise, and whose wake-ups can be
-/// waited for. Where a test waits for none, `tokio_test::task` does.
+/// A future that is polled only when the test polls it, and whose wake-ups the test can wait for.
+/// If a test waits for no wake-up, `tokio_test::task` is sufficient.
 #[derive(Debug)]
 pub struct ByHand<F> {
     future: Pin<Box<F>>,
@@ -111,7 +111,7 @@ impl<F: Future> ByHand<F> {
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls once, so that what the future does first is done.
+    /// Polls once, so that the first step of the future is done.
     ///
     /// # Panics
     /// If the future is ready.
@@ -122,7 +122,7 @@ impl<F: Future> ByHand<F> {
         self
     }
 
-    /// Goes on as any other future.
+    /// Awaits the future until it is ready, as any other future.
     pub async fn finished(self) -> F::Output {
         self.future.await
     }
@@ -135,7 +135,7 @@ impl<F: Future> ByHand<F> {
     }
 }
 
-/// Runs a future on the least executor there can be: no reactor, no timers, no tokio.
+/// Runs a future on a minimal executor, without a reactor, timers or tokio.
 ///
 /// # Panics
 /// If the future is not ready within [`PATIENCE`].

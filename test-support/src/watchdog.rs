@@ -12,8 +12,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Returns a shell that reads process numbers, a line replacing the one before, and acts when
-    /// there is no more to read: when this process has closed the pipe, which it does by ending.
+    /// Starts a shell that reads process ids, where each line replaces the one before. The shell
+    /// acts when the pipe is closed, which happens when this process ends.
     pub(crate) fn start(dir: &Path) -> io::Result<Self> {
         const SCRIPT: &str = "live=; while read -r line; do live=$line; done; \
                               if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";
@@ -45,7 +45,7 @@ impl Watchdog {
     }
 }
 
-/// Keeps the Ctrl-C that ends this process from the child.
+/// Prevents a Ctrl-C for this process from reaching the child.
 pub(crate) fn own_group(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);

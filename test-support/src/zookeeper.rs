@@ -18,14 +18,14 @@ use crate::poll::{TimedOut, poll_until};
 use crate::ports::{BLOCK, Ports};
 use crate::watchdog::{Watchdog, own_group};
 
-/// How long servers may take to serve. A Java machine starts in under a second; this is for a
-/// machine on which everything else runs too.
+/// The time within which servers must serve. A Java virtual machine starts in under a second; the
+/// limit allows for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// How many blocks of ports to try when another process takes one of ours in between.
 const ATTEMPTS: usize = 3;
 /// A client port, a quorum port, an election port, and one for clients with TLS.
 const PORTS_PER_MEMBER: u16 = 4;
-/// How much of a log an error carries.
+/// The number of lines of a log that an error contains.
 const LOG_LINES: usize = 60;
 
 #[derive(Clone)]
@@ -77,8 +77,8 @@ impl Options {
         Self::default()
     }
 
-    /// Sets `tickTime`: the unit of the limits, and the grain in which sessions expire. Default 200
-    /// ms.
+    /// Sets `tickTime`: the unit of the limits, and of the times at which sessions expire. Default
+    /// 200 ms.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
@@ -93,9 +93,9 @@ impl Options {
         self
     }
 
-    /// Sets `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so
-    /// 5 s. The lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks
-    /// like one.
+    /// Sets `syncLimit`, in ticks: how long leader and followers tolerate silence. Default 25,
+    /// which is 5 s. A lower limit replaces a stopped leader sooner, but also mistakes a busy
+    /// leader for a stopped one sooner.
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
@@ -133,7 +133,8 @@ impl Options {
     }
 
     /// Sets `secureClientPort`: a second port, for clients with TLS
-    /// ([`ZooKeeper::secure_address`]). The settings say which certificates. Default: none.
+    /// ([`ZooKeeper::secure_address`]). The certificates are set by [`setting`](Self::setting).
+    /// Default: no such port.
     #[must_use]
     pub fn secure_port(mut self) -> Self {
         self.secure = true;
@@ -148,12 +149,12 @@ impl Options {
         self
     }
 
-    /// Tells member `viewer` another quorum address of member `target` than the real one, so that
-    /// something can stand between them. Called once per pair before the servers start, members
-    /// from 0.
+    /// Configures member `viewer` with a quorum address of member `target` other than the real one,
+    /// so that a proxy can be placed between them. Call this once per pair, before the servers
+    /// start. Members are numbered from 0.
     ///
-    /// Votes go to a member's real election address, round what was interposed; the quorum
-    /// connection never does.
+    /// Votes go to a member's real election address, and so bypass the proxy; quorum connections
+    /// always pass through it.
     #[must_use]
     pub fn quorum_addr(
         mut self,
@@ -167,7 +168,7 @@ impl Options {
 /// The mode that a server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The only one.
+    /// The only server.
     Standalone,
     /// The member of an ensemble that orders writes.
     Leader,
@@ -181,9 +182,9 @@ pub enum Mode {
 pub enum ServerError {
     /// ZooKeeper is not installed on this machine.
     Missing(Missing),
-    /// The system refused something.
+    /// The operating system returned an error.
     Io(io::Error),
-    /// A server is not what it should be; the text ends with the end of its log.
+    /// A server did not reach the expected state; the text ends with the end of the server's log.
     Failed(String),
 }
 
@@ -220,8 +221,8 @@ impl From<TimedOut> for ServerError {
 /// One standalone server or the members of an ensemble, numbered from 0.
 ///
 /// Dropping the value kills the servers and deletes their data. While a test panics, data and logs
-/// are kept and their directory is printed. If this process ends without the drop, a watchdog does
-/// the same.
+/// are kept and their directory is printed. If this process ends without the drop, a watchdog kills
+/// the servers and deletes their data.
 #[derive(Debug)]
 pub struct ZooKeeper {
     // The order of the fields is the order of their drops: the watchdog would kill by process id,
@@ -239,9 +240,9 @@ struct Member {
     dir: PathBuf,
     client: SocketAddr,
     secure: SocketAddr,
-    /// Where followers reach the leader: proposals, acknowledgements, pings.
+    /// The address at which followers reach the leader, for proposals, acknowledgements and pings.
     quorum: SocketAddr,
-    /// Where votes are exchanged.
+    /// The address for the exchange of votes.
     election: SocketAddr,
     process: Mutex<Process>,
 }
@@ -264,7 +265,7 @@ impl ZooKeeper {
     /// Starts `size` servers and waits until all of them serve under one leader.
     ///
     /// # Errors
-    /// [`ServerError::Missing`] where there is no ZooKeeper; else what went wrong, with the logs.
+    /// [`ServerError::Missing`] if ZooKeeper is not installed; otherwise an error with the logs.
     pub fn ensemble(size: usize, options: &Options) -> Result<Self, ServerError> {
         Self::start_all(size, options)
     }
@@ -335,11 +336,11 @@ impl ZooKeeper {
         for member in 0..self.len() {
             self.wait_serving(member)?;
         }
-        // The first may have lost its leader while we waited for the last.
+        // The first member may have lost its leader during the wait for the last.
         self.wait_whole()
     }
 
-    /// Returns whether a server ended because another process was on its port.
+    /// Returns whether a server ended because another process used its port.
     fn lost_a_port(&self) -> bool {
         (0..self.len())
             .any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
@@ -352,8 +353,7 @@ impl ZooKeeper {
         self.members.len()
     }
 
-    /// Returns the members' client addresses as ZooKeeper's clients want them:
-    /// `127.0.0.1:20001,127.0.0.1:..`.
+    /// Returns the members' client addresses as a connect string: `127.0.0.1:20001,127.0.0.1:..`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         let addresses: Vec<_> = self.members.iter().map(|m| m.client.to_string()).collect();
@@ -363,19 +363,20 @@ impl ZooKeeper {
     /// Returns where a member serves clients.
     ///
     /// # Panics
-    /// If there is no such member, as every function that takes one.
+    /// If there is no such member. The same holds for every function that takes a member.
     #[must_use]
     pub fn address(&self, member: usize) -> SocketAddr {
         self.members[member].client
     }
 
-    /// Returns where a member serves clients with TLS, if [`Options::secure_port`] asked for that.
+    /// Returns the address at which a member serves clients with TLS, if [`Options::secure_port`]
+    /// was set.
     #[must_use]
     pub fn secure_address(&self, member: usize) -> SocketAddr {
         self.members[member].secure
     }
 
-    /// Returns the version of ZooKeeper, where the jar's name says it.
+    /// Returns the version of ZooKeeper, if the jar's name contains it.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.peer.version.as_deref()
@@ -387,13 +388,13 @@ impl ZooKeeper {
         &self.options
     }
 
-    /// Returns the process number of a member that runs.
+    /// Returns the process id of a running member.
     #[must_use]
     pub fn pid(&self, member: usize) -> Option<u32> {
         self.process(member).child.as_ref().map(Child::id)
     }
 
-    /// Returns whether the process of a member is there, paused or not.
+    /// Returns whether the process of a member exists, paused or not.
     #[must_use]
     pub fn is_running(&self, member: usize) -> bool {
         let mut process = self.process(member);
@@ -411,7 +412,8 @@ impl ZooKeeper {
             .unwrap_or_default()
     }
 
-    /// Starts a member that does not run and does not wait for it; `restart` does.
+    /// Starts a member that is not running, without waiting until it serves;
+    /// [`restart`](Self::restart) waits.
     ///
     /// # Errors
     /// Returns an error if the process cannot be started.
@@ -461,7 +463,7 @@ impl ZooKeeper {
             process.child.take()
         };
         if let Some(mut child) = child {
-            // A process that has just ended by itself is as dead as we want it.
+            // The process may have just ended by itself, which is not an error here.
             let _ = child.kill();
             // The watchdog is updated before another process can have the same id.
             self.tell_watchdog();
@@ -479,14 +481,16 @@ impl ZooKeeper {
         self.wait_serving(member).map(drop)
     }
 
-    /// Stops a member where it stands (`SIGSTOP`): connections stay open, nothing answers.
+    /// Pauses the process of a member (`SIGSTOP`): its connections stay open, but it answers
+    /// nothing.
     ///
     /// # Errors
     /// Returns an error if the member does not run or does not stop.
     pub fn pause(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         let pid = signal(&process, "STOP")?;
-        // The signal is on its way when `kill` returns; what follows must find it arrived.
+        // The signal may not have taken effect when `kill` returns, so this waits until the process
+        // has stopped.
         if let Some(stopped) = is_stopped(pid) {
             if !stopped {
                 poll_until("a process to stop", Duration::from_secs(10), || {
@@ -547,8 +551,8 @@ impl ZooKeeper {
         }
     }
 
-    /// Returns the member that says it leads right now, if one does; paused members are not asked.
-    /// On a busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
+    /// Returns the member that currently reports that it leads, if any. Paused members are not
+    /// asked. On a busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
@@ -566,7 +570,7 @@ impl ZooKeeper {
     /// Waits until all members serve, one of them as the leader.
     ///
     /// # Errors
-    /// Returns an error with the ends of the logs if the members are not whole within two minutes.
+    /// Returns an error with the ends of the logs if not all members serve within two minutes.
     pub fn wait_whole(&self) -> Result<(), ServerError> {
         let whole = || {
             let modes: Option<Vec<_>> = (0..self.len()).map(|member| self.mode(member)).collect();
@@ -597,14 +601,14 @@ impl ZooKeeper {
         }
     }
 
-    /// Kills all members. Dropping does it too; this is for values that are never dropped.
+    /// Kills all members, as dropping the value does. Use this for values that are never dropped.
     pub fn shutdown(&self) {
         for member in 0..self.len() {
             self.kill(member);
         }
     }
 
-    /// Keeps data and logs, and says where.
+    /// Keeps data and logs, and prints their directory.
     fn keep(&mut self) {
         if let Some(dir) = self.dir.take() {
             eprintln!(
@@ -633,7 +637,8 @@ impl ZooKeeper {
     fn properties(&self) -> Vec<String> {
         let mut properties = vec![
             "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
-            // A killed process loses nothing that the system has; only a power cut would.
+            // Data that a killed process has passed to the operating system is kept; only a power
+            // failure would lose it.
             "-Dzookeeper.forceSync=no".to_owned(),
             // The size is in kilobytes; the default is 64 MiB for every log.
             "-Dzookeeper.preAllocSize=256".to_owned(),
@@ -671,7 +676,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends a signal to a child that has not been waited for, so the number is still its own.
+/// Sends a signal to a child that has not been waited for, so the process id still belongs to it.
 fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
     let Some(child) = &process.child else {
         return Err(ServerError::Failed(format!(
@@ -691,10 +696,10 @@ fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
     }
 }
 
-/// Returns whether a process is stopped; `None` where the system has no `/proc` to say so.
+/// Returns whether a process is stopped; `None` if the system has no `/proc`.
 fn is_stopped(pid: u32) -> Option<bool> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it is in parentheses and may hold anything.
+    // The process name before the state is in parentheses, and may contain any character.
     Some(stat.rsplit_once(") ")?.1.starts_with(['T', 't']))
 }
 
@@ -716,7 +721,7 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
     if options.secure {
         lines.push(format!("secureClientPortAddress={}", me.secure.ip()));
         lines.push(format!("secureClientPort={}", me.secure.port()));
-        // The other one has no TLS.
+        // The default connection factory does not support TLS.
         lines.push(
             "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
         );
@@ -751,7 +756,8 @@ fn four_letter(address: SocketAddr, word: &str, patience: Duration) -> io::Resul
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    // The server closes first; that it has done so already is no error.
+    // The server closes the connection first, so an error here only means that it has already done
+    // so.
     let _ = stream.shutdown(Shutdown::Both);
     Ok(answer)
 }

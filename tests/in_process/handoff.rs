@@ -1,5 +1,5 @@
 //! Hand-over of a mutex in memory among the tasks of one client: without a request, in order of
-//! arrival, within bounds, and only while the hold is sound.
+//! arrival, within bounds, and only while the hold is healthy.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::pin::Pin;
@@ -480,7 +480,7 @@ async fn revocation_request_ends_hand_overs() {
     clean(&server, &[&client]).await;
 }
 
-/// Other locks of the same client at the path do not take part.
+/// Other locks of the same client at the path do not take part in the hand-over.
 // Shows: hand-off
 #[tokio::test]
 async fn other_locks_have_their_own_nodes() {
@@ -519,9 +519,9 @@ async fn other_locks_have_their_own_nodes() {
     clean(&server, &[&client]).await;
 }
 
-/// A heartbeat checks the node for the holder of that time. The answer concerns the node, so it
-/// applies to the present holder: with holds shorter than a round trip, every answer comes after
-/// the release.
+/// A heartbeat checks the node for the holder at the time of sending. The answer concerns the node,
+/// so it applies to the current holder. If holds are shorter than a round trip, every answer
+/// arrives after the release.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_answer_reaches_current_holder() {

@@ -5,7 +5,8 @@
 use test_support::prelude::*;
 
 const PATH: &str = "/scheduler/leader";
-/// A lease lasts two thirds of this timeout, which is longer than a busy machine pauses.
+/// The session timeout. Two thirds of it, for which a lease lasts, are longer than any pause of a
+/// busy machine.
 const T: Duration = Duration::from_millis(4_500);
 /// ZooKeeper's code for a missing permission.
 const NO_AUTH: i32 = -102;
@@ -16,7 +17,8 @@ fn start() -> Server {
     server
 }
 
-/// Sessions are short here, so that a lease ends soon, but as long as a busy machine needs.
+/// Starts a server with short session timeouts, so that a lease ends soon, but long enough for a
+/// busy machine.
 fn start_impatient() -> Server {
     let tick = Duration::from_millis(50);
     let server = Server::builder()
@@ -105,7 +107,7 @@ impl Drop for Sentinel {
     }
 }
 
-/// Returns endless work, and whether that work has been dropped.
+/// Returns work that never ends, and a flag that shows whether the work has been dropped.
 fn endless() -> (impl Future<Output = ()> + Send + 'static, Arc<AtomicBool>) {
     let dropped = Arc::new(AtomicBool::new(false));
     let sentinel = Sentinel(Arc::clone(&dropped));
@@ -160,8 +162,8 @@ async fn latch_node_matches_curators() {
         );
         latch.close().await.unwrap();
         drop(latch);
-        // The second latch has the same path and another id: the first latch is forgotten when its
-        // task has ended.
+        // The second latch has the same path and another id. The client forgets the first latch
+        // when the latch's task has ended.
         client.flush(SOON).await.unwrap();
     }
 }
@@ -283,8 +285,7 @@ async fn latch_and_lock_share_no_path() {
     empty(&server).await;
 }
 
-/// Another id of the same client at the same path is another participant, which its own client
-/// makes.
+/// A second participant with another id at the same path needs a separate client.
 #[tokio::test]
 async fn latches_of_client_share_an_id() {
     let (server, [client]) = with_clients(start(), connect).await;
@@ -367,7 +368,7 @@ async fn leadership_passes_to_the_next() {
     empty(&server).await;
 }
 
-/// A dropped latch leaves nothing, in any state, and does not keep its client.
+/// A latch that is dropped, in any state, leaves no node, and does not keep its client open.
 #[tokio::test]
 async fn dropped_latch_leaves_nothing() {
     let server = start();
@@ -395,7 +396,7 @@ async fn dropped_latch_leaves_nothing() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
-/// A handle of an ended term keeps nothing on the servers.
+/// A handle of an ended term keeps no node and no session on the servers.
 // Shows: leaders-work
 #[tokio::test]
 async fn ended_leadership_keeps_no_session() {
@@ -456,7 +457,8 @@ async fn work_is_dropped_before_node_deletion() {
     }
 }
 
-/// Work that its task does not poll keeps the leadership for at most the session timeout.
+/// If the task of the work does not poll it, the work keeps the leadership for at most the session
+/// timeout.
 // Shows: leaders-work
 #[tokio::test]
 async fn unpolled_work_keeps_no_leadership() {
@@ -505,7 +507,7 @@ async fn state_follows_the_leadership() {
     until_state(&latch, |state| state == LeadershipState::Closed).await;
     let error = within("the answer", latch.leadership()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    // No leadership is left to resign.
+    // There is no leadership left to give up.
     within("the close", latch.close()).await.unwrap();
     let other = selector_at(&client, "/scheduler/other");
     let error = within("the answer", other.lead(async |_| ()))
@@ -598,7 +600,7 @@ async fn curator_62_cancelled_participant_leaves_nothing() {
     }
 }
 
-/// The reason is the closed latch, not a deletion by another process.
+/// The error names the closed latch as the reason, not a deletion by another process.
 #[tokio::test]
 async fn ended_leadership_says_why() {
     let (server, [client]) = with_clients(start(), connect).await;

@@ -1,7 +1,7 @@
 //! Leases: the clock ends a lock, whether its holder is done or not (docs/protocol.md#lease-over).
 //!
-//! These tests concern threads, or how long code takes: the holder is blocked, or busy until the
-//! end, a waker panics, a lease is a nanosecond. The others run in virtual time:
+//! These tests depend on threads, or on how long code takes: the holder is blocked, or busy until
+//! the end, a waker panics, or a lease is one nanosecond long. The others run in virtual time:
 //! `simulation/tests/scenarios/lease.rs`.
 
 use std::thread;
@@ -97,8 +97,7 @@ async fn panicking_wakers_stop_no_lease_end() {
 async fn extension_races_with_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mut extended, mut over) = (0, 0);
-    // The rounds cover both orders, because the distance to the end goes from 1 ms to nothing and
-    // back.
+    // The rounds cover both orders, because the time to the end goes from 1 ms to zero and back.
     for round in 0_u64..200 {
         if round >= 40 && extended > 0 && over > 0 {
             break;
@@ -142,7 +141,8 @@ async fn extension_races_with_lease_end() {
     );
 }
 
-/// A grant that no caller could ever see ends the call, even before its timeout.
+/// If the lease is so short that no caller can see the grant, the call ends, even before its
+/// timeout.
 // Shows: lease-over
 #[tokio::test]
 async fn too_short_lease_ends_the_call() {

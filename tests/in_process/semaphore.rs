@@ -19,8 +19,9 @@ pub(crate) async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> Semap
         .unwrap()
 }
 
-/// A try gives up behind a head that takes more than 200 ms. A busy machine may cause that for any
-/// head, so the try is then repeated; it may not give up earlier.
+/// Tries until a permit is acquired. A try gives up behind a head that takes more than 200 ms,
+/// which a busy machine may cause for any head, so such a try is repeated. A try must not give up
+/// earlier.
 async fn tried(semaphore: InterProcessSemaphore) -> SemaphorePermit {
     loop {
         let began = Instant::now();
@@ -59,7 +60,8 @@ async fn ten_tries_take_ten_permits() {
     );
 }
 
-/// The limit counts first. Below it the error says how many permits one request has room for.
+/// The limit is checked first. Below the limit, the error says how many permits fit into one
+/// request.
 // Shows: semaphore-limit
 #[tokio::test]
 async fn too_many_permits_for_one_request() {
@@ -110,7 +112,7 @@ async fn too_many_permits_for_one_request() {
         .await
         .unwrap();
     assert_eq!(permit.num_permits(), *most);
-    // The stored limit counts, not the stated one.
+    // The stored limit applies, not the one that the handle states.
     small.set_limit(6_000).await.unwrap();
     let error = within("the answer", small.acquire_many(5_000, SOON))
         .await
@@ -207,7 +209,7 @@ async fn limit_may_be_stored_elsewhere() {
     assert_eq!(one.limit().await.unwrap(), 7);
 }
 
-/// The lease counts from the grant, and its end loses all permits.
+/// The lease begins at the grant, and all permits are lost at its end.
 #[tokio::test]
 async fn permits_end_with_their_lease() {
     let (_server, [client]) = with_clients(start_empty(), calm).await;

@@ -13,7 +13,7 @@ fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessReadWriteLo
         .unwrap()
 }
 
-/// Returns a lock whose sharing has no bound that a test could reach.
+/// Returns a lock that readers may share without any bound that a test could reach.
 fn sharing(client: &Client) -> InterProcessReadWriteLock {
     bounded(client, u32::MAX, LONG)
 }
@@ -61,8 +61,8 @@ async fn readers_share_node_without_request() {
     clean(&server, &[&client]).await;
 }
 
-/// A writer of another process waits for readers within the bounds, but for no later reader: that
-/// reader waits for the writer.
+/// A writer of another process waits for readers within the bounds, but not for later readers,
+/// which wait for the writer.
 // Shows: shared-read-node
 #[tokio::test]
 async fn later_readers_wait_behind_the_writer() {
@@ -147,8 +147,8 @@ async fn own_writer_closes_the_node() {
     clean(&server, &[&client]).await;
 }
 
-/// Readers that wait behind a writer share one node, and all have the lock in its turn, even before
-/// a writer that came later.
+/// Readers that wait behind a writer share one node, and all get the lock when that node has its
+/// turn, before a writer that arrived later.
 // Shows: shared-read-node
 #[tokio::test]
 async fn waiting_readers_share_a_node() {

@@ -386,6 +386,50 @@ fn pages_of_documentation() -> Vec<String> {
         .collect()
 }
 
+/// Returns the rows that stand without the head of their table, as after an empty line: the first
+/// row of a table is its head, and the line below that is the separator.
+fn rows_without_head(page: &str) -> Vec<&str> {
+    let prose: Vec<&str> = page.split("```").step_by(2).collect();
+    let lines: Vec<&str> = prose.iter().flat_map(|part| part.lines()).collect();
+    let is_row = |line: &str| line.starts_with('|');
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let is_first = number
+            .checked_sub(1)
+            .and_then(|above| lines.get(above))
+            .is_none_or(|above| !is_row(above));
+        let has_separator = lines
+            .get(number + 1)
+            .is_some_and(|below| below.starts_with("|-"));
+        if is_row(line) && is_first && !has_separator {
+            found.push(*line);
+        }
+    }
+    found
+}
+
+#[test]
+fn finds_rows_without_head() {
+    let whole = "| a | b |\n|---|---|\n| 1 | 2 |\n";
+    let cut = format!("{whole}\n| 3 | 4 |\n| 5 | 6 |\n\n{whole}");
+    assert_eq!(rows_without_head(&cut), ["| 3 | 4 |"]);
+    let output = format!("{whole}```text\n| 7 |\n```\n");
+    assert_eq!(rows_without_head(&output), [""; 0]);
+}
+
+/// An empty line ends a table, and the rows below it are shown as text.
+#[test]
+fn tables_are_whole() {
+    let mut tables = 0;
+    for page in pages() {
+        let text = read(&page);
+        let found = rows_without_head(&text);
+        assert!(found.is_empty(), "{}: {found:#?}", page.display());
+        tables += text.matches("\n|---").count();
+    }
+    assert!(tables > 50, "{tables} found");
+}
+
 /// The labels and targets of the link definitions of a page.
 fn definitions(page: &str) -> Vec<(&str, &str)> {
     page.lines()

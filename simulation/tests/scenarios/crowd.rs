@@ -1,10 +1,10 @@
-//! Crowds in one process: what they ask of the servers is bounded, so that they cost the process no
-//! lock.
+//! Many callers in one process: the number of their unanswered requests is bounded, so that the
+//! process loses no lock because of them.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// How many requests of one sort may be unanswered.
+/// The number of requests of one kind that may be unanswered.
 const WINDOW: usize = 64;
 
 const OTHER: &str = "/locks/sku-43";
@@ -19,12 +19,13 @@ fn fair(client: &Client, path: &str) -> InterProcessFairLock {
         .unwrap()
 }
 
-/// The most requests of this sort that were unanswered at any time, as the server saw it.
+/// Returns the largest number of requests of this kind that were unanswered at the same time, as
+/// the server saw them.
 fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for entry in server.log() {
         match entry.kind {
-            // Requests that were sent before on another connection are not answered any more.
+            // Requests that were sent on an earlier connection are no longer answered.
             _ if (entry.session, entry.op) == (session, Op::Connect) => now = 0,
             _ if (entry.session, entry.op) != (session, op) => {}
             LogKind::Arrived => now += 1,
@@ -36,8 +37,8 @@ fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     most
 }
 
-/// How many other writes of the session were answered, at the most, while a heartbeat waited for
-/// its answer, as the server saw it; `None` if there was no heartbeat.
+/// Returns the largest number of other writes of the session that were answered while a heartbeat
+/// waited for its answer, as the server saw it; `None` if there was no heartbeat.
 fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
     let log = server.log();
     let beats = log.iter().filter(|entry| {
@@ -86,9 +87,9 @@ async fn creates(server: &Server, client: &Client) -> usize {
     usize::try_from(server.counters().requests_of(id, Op::Create)).unwrap()
 }
 
-/// A server that takes a millisecond for each create, and answers in order, as all do. All creates
-/// together take longer than the four seconds after which a heartbeat is sent, but the heartbeat
-/// waits for few of them.
+/// The server takes a millisecond for each create, and answers in order, as all servers do. All
+/// creates together take longer than the four seconds after which a heartbeat is sent, but the
+/// heartbeat waits for only a few of them.
 // Shows: request-window
 #[tokio::test]
 async fn crowd_costs_no_other_lock() {
@@ -114,9 +115,9 @@ async fn crowd_costs_no_other_lock() {
     let slow = tokio::spawn(async move {
         loop {
             gate.wait_hit().await;
-            // The next one is caught before this one goes.
+            // The next request is held before this one is released.
             let next = hold();
-            // The pause makes the server slow, and waits for nothing.
+            // The pause makes the server slow; it does not wait for an event.
             tokio::time::sleep(Duration::from_millis(1)).await;
             gate = next;
         }
@@ -158,7 +159,7 @@ async fn crowd_costs_no_other_lock() {
 }
 
 /// Creates that find a full window wait in order of arrival, one at a time for each lock, so that
-/// none keeps another out.
+/// no lock blocks another.
 // Shows: request-window
 #[tokio::test]
 async fn creates_take_turns_between_locks() {
@@ -273,7 +274,7 @@ async fn release_overtakes_abandoned_waits() {
     assert!(most <= WINDOW + 1, "{most} deletions were unanswered");
 }
 
-/// The waiter behind one that gives up knows which node to watch next, and needs no list.
+/// A waiter whose predecessor gives up knows which node to watch next, and needs no list.
 #[tokio::test]
 async fn fair_waiters_time_out_without_lists() {
     const WAITERS: usize = 1_000;
@@ -283,8 +284,8 @@ async fn fair_waiters_time_out_without_lists() {
     server.reset_counters();
     let mut waiters = JoinSet::new();
     for _ in 0..WAITERS {
-        // All waiters have arrived before the first gives up: one that comes when the last leaves
-        // has to list.
+        // All waiters have arrived before the first gives up, because a waiter that arrives when
+        // the last leaves has to list.
         waiters.spawn(lock.acquire(Duration::from_secs(2) + dice.duration(Duration::from_secs(1))));
     }
     until(&server, "all", |view| {

@@ -7,8 +7,8 @@ use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 use zookeeper_client as zk;
 
-/// The session timeout where time passes: a beat comes after a sixth of it, and a lease lasts two
-/// thirds of it.
+/// The session timeout in tests in which time passes: a heartbeat is sent after a sixth of it, and
+/// a session lease lasts two thirds of it.
 const T: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(20);
 /// ZooKeeper's error codes.
@@ -28,7 +28,7 @@ async fn client(server: &Server) -> Client {
     client_with(server, T, Client::builder()).await
 }
 
-/// A client that waits for a session for as long as it takes.
+/// Connects a client that waits for a session for as long as necessary.
 async fn client_with(server: &Server, session_timeout: Duration, builder: ClientBuilder) -> Client {
     let builder = builder
         .session_timeout(session_timeout)
@@ -38,8 +38,8 @@ async fn client_with(server: &Server, session_timeout: Duration, builder: Client
         .unwrap()
 }
 
-/// A client that beats only when it is connected anew, and does not give up a connection that is
-/// silent.
+/// Connects a client that sends heartbeats only after a reconnect, and does not give up a silent
+/// connection.
 async fn rarely_beating(server: &Server) -> Client {
     client_with(server, 10 * LONG, Client::builder()).await
 }
@@ -48,7 +48,7 @@ async fn strict_client(server: &Server) -> Client {
     client_with(server, T, Client::builder().margin(LeaseMargin::Strict)).await
 }
 
-/// Waits until the guard is in a state that is asked for.
+/// Waits until the guard is in a wanted state.
 async fn until_state(guard: &LockGuard, wanted: impl Fn(LockState) -> bool + Send + Sync) {
     let mut state = guard.state();
     while !wanted(state) {
@@ -87,7 +87,7 @@ async fn renews_every_sixth_of_session_timeout() {
     .await;
 }
 
-/// Other writes prove that the session lives, but not that a held node does.
+/// Other writes prove that the session lives, but not that the node of a held lock exists.
 // Shows: renewal
 #[tokio::test]
 async fn busy_client_checks_held_nodes() {
@@ -111,8 +111,8 @@ async fn busy_client_checks_held_nodes() {
     );
 }
 
-/// A beat that was sent for two locks comes back after one of them was released: that one is not
-/// lost.
+/// A heartbeat that was sent for two locks is answered after one of them was released. The released
+/// lock is not reported as lost.
 // Shows: renewal
 #[tokio::test]
 async fn released_lock_is_not_reported_deleted() {
@@ -134,7 +134,8 @@ async fn released_lock_is_not_reported_deleted() {
         within("the loss", first.lost()).await.reason(),
         LostReason::NodeDeleted
     );
-    // The answer that tells the loss of the first has been dealt with when the next one has.
+    // The answer that reports the loss of the first lock has been handled once the next answer has
+    // been.
     within("the list", mutex(&client).participants())
         .await
         .unwrap();
@@ -176,7 +177,8 @@ async fn cut_off_holder_loses_before_grant() {
     );
 }
 
-/// A waiter that has died, or is paused, has a node in the queue until its session expires.
+/// A waiter whose process has ended, or is paused, keeps its node in the queue until its session
+/// expires.
 // Shows: watch-one-node
 #[tokio::test]
 async fn silent_waiter_blocks_until_expiry() {
@@ -200,7 +202,7 @@ async fn silent_waiter_blocks_until_expiry() {
 
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but
 /// continues to answer reads (and, if it was the leader, `sync`). The holder is notified before the
-/// others grant its lock to another, although those answers still come.
+/// other members grant its lock to another client, although that member still answers.
 // Shows: renewal
 #[tokio::test]
 async fn isolated_member_renews_no_lease() {
@@ -251,8 +253,9 @@ async fn holder_leaves_isolated_member_in_time() {
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
-        // The time is longer than the lease lasts without a renewal, two thirds of T, and has to
-        // pass. The lock is also suspended on the way, too shortly to be seen.
+        // The time of this pause is longer than two thirds of T, for which the lease lasts without
+        // a renewal, and must pass. The lock is also suspended in between, but too briefly to be
+        // seen.
         never_for(T * 3 / 4, &server, "nothing is looked for", |_| false).await;
         until_state(&guard, |state| state != LockState::Suspended).await;
         assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
@@ -294,8 +297,8 @@ async fn short_outage_suspends_without_loss() {
     assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
 }
 
-/// The clock alone changes the state, on a connection that stands: of a lock, and of several as
-/// one.
+/// The clock alone changes the state of a lock, and of several locks as one value, while the
+/// connection is intact.
 // Shows: suspended
 #[tokio::test]
 async fn clock_alone_reports_state_changes() {
@@ -317,7 +320,7 @@ async fn clock_alone_reports_state_changes() {
         let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
         assert_eq!(changed(LockState::Held).await, LockState::Suspended);
         throttled.remove();
-        // Does not wait for the next beat.
+        // The report does not wait for the next heartbeat.
         within("a proof", other.acquire(LONG))
             .await
             .unwrap()
@@ -333,7 +336,7 @@ async fn clock_alone_reports_state_changes() {
     }
 }
 
-/// The connection changes the state, long before a proof would be overdue.
+/// An interruption of the connection changes the state, long before a renewal would be overdue.
 // Shows: suspended
 #[tokio::test]
 async fn interruption_and_its_end_are_reported() {
@@ -368,8 +371,8 @@ impl Wake for Count {
     }
 }
 
-/// Proofs come several times a second, or thousands of times in a busy client: who waits for a
-/// change does not pay for them.
+/// Renewals arrive several times a second, or thousands of times in a busy client. Renewals do not
+/// wake a task that waits for a change.
 // Shows: suspended
 #[tokio::test]
 async fn renewals_wake_no_state_waiters() {
@@ -406,8 +409,8 @@ async fn renewals_wake_no_state_waiters() {
     );
 }
 
-/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves
-/// no node, waiters keep their places.
+/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its lease. The lost hold leaves
+/// no node, and waiters keep their places.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn expired_hold_leaves_no_node() {
@@ -438,7 +441,7 @@ async fn expired_hold_leaves_no_node() {
         LostReason::LeaseExpired
     );
     server.resume(id);
-    // The next in line is the waiter of the very session whose lease had expired, in its old place
+    // The next in line is the waiter of the same session whose lease had expired, in its old place
     // and with its old node.
     let next = within("the grant", waiting).await.unwrap().unwrap();
     assert_eq!(session(&first), id, "the session survived");
@@ -466,11 +469,11 @@ async fn expired_hold_leaves_no_node() {
         .unwrap();
 }
 
-/// A hold whose lease has expired while the servers keep its session: they get every beat, and
-/// their answers are held back.
+/// A hold whose lease has expired while the servers keep its session: the servers get every
+/// heartbeat, but their answers are held back.
 struct ExpiredHold {
     guard: LockGuard,
-    /// The last proof was sent after this.
+    /// The last renewal was sent after this moment.
     before: Instant,
     /// Another client's acquire.
     next: Contender,

@@ -9,7 +9,7 @@ use test_support::prelude::*;
 
 use crate::until_ended;
 
-/// The session timeout where time passes.
+/// The session timeout in tests in which time passes.
 const T: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(20);
 const OTHER: &str = "/locks/b";
@@ -37,12 +37,13 @@ async fn client(server: &Server) -> Client {
     client_with(server, patient()).await
 }
 
-/// The options of a client that waits for a server for as long as it takes.
+/// Returns the options of a client that waits for a server for as long as necessary.
 fn patient() -> ClientBuilder {
     Client::builder().connect_timeout(LONG)
 }
 
-/// A client whose session does not end by time, with whatever else is set.
+/// Connects a client whose session does not expire during a test, with the other options of
+/// `builder`.
 async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
     builder
         .session_timeout(LONG)
@@ -51,7 +52,7 @@ async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
         .unwrap()
 }
 
-/// A client whose session ends, and beats, within the time of a test.
+/// Connects a client whose heartbeats, and whose expiry, fall within the time of a test.
 async fn brief_client(server: &Server, builder: ClientBuilder) -> Client {
     connect_as(builder.session_timeout(T), server).await
 }
@@ -69,7 +70,8 @@ async fn until_state(client: &Client, wanted: ConnectionState) {
     .unwrap();
 }
 
-/// A create whose caller has gone is under way when its session expires: its attempt ends there.
+/// A create whose caller has left is under way when its session expires. The attempt ends with the
+/// session.
 #[tokio::test]
 async fn abandoned_attempt_ends_with_session() {
     for cancelled in [false, true] {
@@ -140,7 +142,7 @@ async fn abandoned_unsent_attempt_ends_with_session() {
     guard.release().await.unwrap();
 }
 
-/// The watch is refused, or costs the connection each time.
+/// The watch is refused, or closes the connection, each time.
 // Shows: bounded-retries
 #[tokio::test]
 async fn failing_watch_ends_by_retry_policy() {
@@ -182,7 +184,7 @@ async fn until_elapsed_excludes_queue_time() {
     let id = session(&waiter);
     let mut waiting = tokio::spawn(mutex(&waiter).lock());
     until(&server, "the watch", |view| view.watches() == 1).await;
-    // Time in the queue that has to pass.
+    // The time in the queue must pass.
     assert!(tokio::time::timeout(2 * most, &mut waiting).await.is_err());
     // The predecessor changes, the call lists again, and the reply to that is lost.
     let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
@@ -225,7 +227,7 @@ async fn next_list_deletes_late_create() {
     }
     client.flush(LONG).await.unwrap();
     assert_eq!(asked.len(), 20);
-    // Two of them are committed after all, before all that come from now on.
+    // Two of the creates are committed after all, before any create that is sent from now on.
     let mode = CreateMode::EphemeralSequential;
     for path in asked
         .iter()
@@ -250,8 +252,8 @@ async fn clock_does_not_lose_released_guard() {
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
-    // Without a lock the lease is not renewed, which would be a loss for a lock that is held, when
-    // that time has passed.
+    // Without a lock, the lease is not renewed, so a lock that is held would be lost when that time
+    // has passed.
     assert!(tokio::time::timeout(T * 3 / 4, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
     until_state(&client, ConnectionState::Connected).await;
@@ -285,7 +287,7 @@ async fn refused_credentials_reach_every_caller() {
         mutex_at(&client, OTHER).lock().await.unwrap(),
     );
     let waiting = tokio::spawn(ByHand::new(mutex(&client).lock()).start().finished());
-    // The deletion is not done before the credentials are refused.
+    // The deletion is not completed before the credentials are refused.
     let deletion = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
     let release = tokio::spawn(released.release());
     within("the request", deletion.wait_hit()).await;
@@ -354,7 +356,7 @@ async fn deadline_without_server_is_not_busy() {
     let client = brief_client(&server, builder).await;
     hold(&client).await.release().await.unwrap();
     server.stop_async().await;
-    // Within the session, and without one.
+    // First while there is a session, then without one.
     for state in [ConnectionState::Suspended, ConnectionState::Lost] {
         until_state(&client, state).await;
         let (mutex, other) = (mutex(&client), mutex_at(&client, OTHER));
@@ -451,7 +453,7 @@ async fn throttling_server_delays_first_retry() {
     let guard = hold(&client).await;
     assert!(started.elapsed() >= pause, "{:?}", started.elapsed());
     guard.release().await.unwrap();
-    // The repetition counts: only one is allowed.
+    // The repetition counts against the policy, which allows only one.
     let throttled = server.fail(Match::op(Op::Create).always(), THROTTLED);
     let error = within("the grant", mutex(&client).lock())
         .await
@@ -512,7 +514,7 @@ async fn unpolled_participants_keep_no_session() {
 async fn reconnect_works_with_old_servers() {
     let (server, [holder, client]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
-    // A hold of its own, which it beats for.
+    // The client holds a lock, so it sends heartbeats.
     let other = within("the grant", mutex_at(&client, OTHER).lock())
         .await
         .unwrap();
@@ -564,8 +566,8 @@ async fn reconnect_works_with_old_servers() {
     assert!(asked.iter().all(|op| known.contains(op)), "{asked:?}");
 }
 
-/// A caller that does not want to wait for a server drops the future: the session is closed all the
-/// same when one comes.
+/// A caller that does not want to wait for a server drops the future. The session is still closed
+/// once a server is reachable.
 #[tokio::test]
 async fn close_without_server_ends_guards() {
     let server = server();
@@ -588,7 +590,7 @@ async fn close_without_server_ends_guards() {
     within("the close", client.close()).await.unwrap();
 }
 
-/// The waiters need no server to be ended.
+/// The waiters end without a server.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_without_server_ends_waiters() {

@@ -1,4 +1,4 @@
-//! Asking for a lock back, and hearing of it; and how much one session watches.
+//! Requests to revoke a lock, their notification, and the limit on the watches of one session.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -15,7 +15,7 @@ async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, Join
     (guard, revoked)
 }
 
-/// Written to the old node, which a conversion exchanged before it was read.
+/// The request is written to the old node, which a conversion replaces before the holder reads it.
 // Shows: revocation
 #[tokio::test]
 async fn request_overtaken_by_conversion_is_seen() {
@@ -86,7 +86,7 @@ async fn asked_holder_learns_of_deletion() {
         within("the request", revoked).await.unwrap();
         within("the request, too", second).await.unwrap();
         within("a known request", guard.revoked()).await;
-        // Each of the two has read the request, and one goes on.
+        // Both futures have read the request, and one continues to watch.
         assert_eq!(server.counters().requests_of(id, Op::GetData), 4);
         if requests == 2 {
             other.attempt_revoke(&node).await.unwrap();
@@ -124,7 +124,7 @@ async fn lost_requests_and_replies_are_repeated() {
         let error = path.parse::<NodePath>().unwrap_err();
         assert_eq!(error.path(), path);
     }
-    // Nor one that cannot be sent.
+    // A path that cannot be sent is refused too.
     let long: NodePath = format!("/{}/lock-0000000001", "x".repeat(16 * 1024))
         .parse()
         .unwrap();
@@ -156,7 +156,7 @@ async fn lost_requests_and_replies_are_repeated() {
 }
 
 /// A session never has more watches than it can restore. A call that cannot watch fails, and leaves
-/// nothing behind; revocation gives up its watches first, and polls then.
+/// nothing behind; revocation gives up its watches first, and then polls.
 // Shows: watch-limit
 #[tokio::test]
 async fn watch_limit_is_reported() {
@@ -188,7 +188,7 @@ async fn watch_limit_is_reported() {
         })
         .await;
         if i == 8 {
-            // Half is used up.
+            // Half of the limit is used up.
             let own = within(
                 "a lock",
                 InterProcessMutex::new(&client, long(99)).unwrap().lock(),
@@ -218,7 +218,7 @@ async fn watch_limit_is_reported() {
     let directory = long(17);
     client.flush(SOON).await.unwrap();
     assert_eq!(server.children(&directory).len(), 1, "its node is gone");
-    // Room again, as soon as one is served.
+    // There is room again as soon as one waiter is served.
     held.swap_remove(0).release().await.unwrap();
     within("a lock", waiting.swap_remove(0))
         .await
@@ -254,7 +254,7 @@ async fn watch_limit_is_reported() {
     assert_eq!(session(&client), id);
 }
 
-/// The look that sets the watch shows it.
+/// A request from before the watch is shown by the read that sets the watch.
 // Shows: revocation
 #[tokio::test]
 async fn earlier_request_is_reported() {

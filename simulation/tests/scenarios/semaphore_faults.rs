@@ -52,14 +52,14 @@ async fn permit(attempt: Acquiring) -> SemaphorePermit {
     within("the permits", attempt).await.unwrap().unwrap()
 }
 
-/// The transactions of a session that take permits.
+/// Matches the transactions of a session that take permits.
 fn takes(id: i64) -> Match {
     Match::op(Op::Multi)
         .session(id)
         .path_prefix(format!("{LEASES}/"))
 }
 
-/// Asserts that no node is left below the semaphore, and no watch.
+/// Asserts that no node is left below the semaphore, and that no watch is left.
 async fn assert_clean(server: &Server, what: &str) {
     let empty =
         |view: View<'_>| view.children(LOCKS).is_empty() && view.children(LEASES).is_empty();
@@ -82,7 +82,7 @@ async fn dropped_with_the_grant_in_flight() {
     assert_clean(&server, "the grant in flight").await;
 }
 
-/// A reply that is lost, of any of the transactions: all permits, once.
+/// Whichever transaction's reply is lost, the call gets all permits, exactly once.
 // Shows: permits-unknown-outcome
 #[tokio::test]
 async fn lost_replies_give_all_permits_once() {
@@ -109,8 +109,8 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// Another process deletes the lock node of the head: it queues again at the end, and is not
-/// granted the lock beside the next head.
+/// Another process deletes the lock node of the head. The head queues again at the end, and is not
+/// granted the lock together with the next head.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn deleted_head_requeues_at_end() {
@@ -133,7 +133,7 @@ async fn deleted_head_requeues_at_end() {
     .await;
     held.release().await.unwrap();
     let two = permit(two).await;
-    // The first has found out by its transaction, or does by a heartbeat.
+    // The first head has noticed the deletion by its transaction, or notices it by a heartbeat.
     let waits = |view: View<'_>| view.children(LOCKS).len() == 1;
     until(&server, "the first in the queue again", waits).await;
     assert_eq!(server.children(LEASES).len(), 1);
@@ -144,7 +144,7 @@ async fn deleted_head_requeues_at_end() {
     assert_clean(&server, "a deleted lock node").await;
 }
 
-/// The node is deleted between the look and the transaction, so often that the attempt ends.
+/// The node is deleted between the list and the transaction, repeatedly, until the attempt ends.
 // Shows: permits-by-one-transaction
 #[tokio::test]
 async fn repeated_lock_node_deletions_end_attempt() {
@@ -187,8 +187,8 @@ async fn deleted_lease_loses_whole_permit() {
     assert_eq!(server.children(LEASES).len(), 3);
 }
 
-/// The holder has set the end, so that nothing waits: neither for the others nor for the drop of
-/// the value.
+/// The holder has set the end of the lease, so all permits are returned at once, without waiting
+/// for the drop of the value.
 // Shows: one-value
 #[tokio::test]
 async fn expired_lease_returns_all_permits() {
@@ -202,7 +202,7 @@ async fn expired_lease_returns_all_permits() {
     );
     within("the returns", client.flush(SOON)).await.unwrap();
     none_left("the return of three by hand").await;
-    // The first lease that ends, of several that were merged, ends all.
+    // If several permits were merged, the end of the first lease ends all of them.
     let mut merged = acquired(&semaphore, 2).await;
     let short = within(
         "the permit",
@@ -216,8 +216,8 @@ async fn expired_lease_returns_all_permits() {
         LostReason::LeaseOver
     );
     none_left("the return of what was merged").await;
-    // A permit that is lost before a merge loses the others with it, and not those that were split
-    // off.
+    // If a permit is lost before a merge, the permits that it is merged with are lost too, but not
+    // those that were split off.
     let mut whole = acquired(&semaphore, 3).await;
     let split = whole.split(1).unwrap();
     whole.merge(three).unwrap();
@@ -251,7 +251,8 @@ async fn split_permits_are_lost_separately() {
     }
 }
 
-/// The holder has time to stop, as after any loss that it has not chosen, and no longer.
+/// After the loss, the other permits are kept for as long as after any loss that the holder did not
+/// choose, so that the holder has time to stop.
 // Shows: one-value
 #[tokio::test]
 async fn permits_beside_deleted_one_return() {
@@ -273,7 +274,7 @@ async fn permits_beside_deleted_one_return() {
     })
     .await;
     assert!(!value.is_held());
-    // Dropped, the next is returned at once.
+    // After the drop of a value, its remaining permit is returned at once.
     let value = acquired(&semaphore(&client, 3), 2).await;
     server.delete(&value.nodes()[0]).unwrap();
     within("the loss", value.lost()).await;
@@ -282,8 +283,8 @@ async fn permits_beside_deleted_one_return() {
     assert_eq!(server.children(LEASES).len(), 0);
 }
 
-/// The session that ended tells only its own permit: the one that is merged with it is of the next
-/// session, and must not be kept by a value that is lost.
+/// The session that ended notifies only its own permit. The permit that was merged with it belongs
+/// to the next session, and must not be kept by a lost value.
 // Shows: one-value
 #[tokio::test]
 async fn permit_merged_with_lost_one_returns() {
@@ -334,7 +335,7 @@ async fn limit_change_refuses_stale_transaction() {
     assert_clean(&server, "a limit that shrinks").await;
 }
 
-/// The first write of the limit wakes it too, before which the limit of the handle counts.
+/// The first write of the limit, before which the limit of the handle applies, wakes the head too.
 // Shows: semaphore-limit
 #[tokio::test]
 async fn raised_limit_wakes_the_head() {
@@ -349,11 +350,11 @@ async fn raised_limit_wakes_the_head() {
     held.release().await.unwrap();
 }
 
-/// The knowledge of the session is too old by the time that the permits are found to be taken.
+/// The last renewal of the session is too old by the time the permits are known to be taken.
 // Shows: suspended
 #[tokio::test]
 async fn waits_out_a_doubt_with_permits() {
-    /// A session timeout of which a third, without a renewal, is a doubt.
+    /// The session timeout. After a third of it without a renewal, the session is in doubt.
     const T: Duration = Duration::from_secs(30);
     let (server, [client]) =
         with_clients(start(), async |server| connect_for(server, T).await).await;
@@ -422,7 +423,7 @@ async fn leases_of_other_clients_count() {
     assert_eq!(server.children(LEASES).len(), 3);
 }
 
-/// An outage that is longer than a lease does not cost the head its place: it only waits.
+/// The head keeps its place in an outage that is longer than a lease, and only waits longer.
 // Shows: reconnect, semaphore-queue
 #[tokio::test]
 async fn head_keeps_place_during_outage() {
@@ -431,7 +432,7 @@ async fn head_keeps_place_during_outage() {
         .max_session_timeout(in_process::HOUR)
         .start()
         .unwrap();
-    // The lease will be over, and the server keeps the session.
+    // The lease will expire, but the server keeps the session.
     server.freeze_expiry(true);
     let waiting = Client::builder()
         .session_timeout(Duration::from_secs(2))

@@ -25,7 +25,7 @@ async fn refused(server: &Server, _: &[i64], end: Instant) {
     server.restart_async().await.unwrap();
 }
 
-/// Connections are made, and the server stays silent.
+/// Connections are accepted, but the server stays silent.
 async fn silent(server: &Server, sessions: &[i64], end: Instant) {
     for session in sessions {
         server.stall(*session, Direction::Both);
@@ -66,11 +66,11 @@ async fn silent_at_6_s() {
 enum Link {
     /// Connections are refused.
     Refuses,
-    /// Connections are made, and what they carry arrives after the outage.
+    /// Connections are accepted, and their data arrives after the outage.
     Holds,
     /// Connections from before or during the outage stay silent after it.
     Forgets,
-    /// The same, and its member does not come back.
+    /// The same, but the member does not come back.
     StaysAway,
 }
 
@@ -90,8 +90,8 @@ async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]
     connects_after(Duration::ZERO, session_timeout, links, outages).await;
 }
 
-/// A server, and clients that reach it by several links, which fail for `outages` thousandths of
-/// the session timeout, at every moment between two heartbeats. From then on each connect is
+/// Runs a server, and clients that reach it by several links, which fail for `outages` thousandths
+/// of the session timeout, at every moment between two heartbeats. After an outage, each connect is
 /// answered after `slow`.
 async fn connects_after(
     slow: Duration,
@@ -149,8 +149,8 @@ async fn connects_after(
     }
 }
 
-/// Members that are back at once take the session from each other: each answers a connect only after
-/// the next has been asked.
+/// Members that come back at the same time take the session from each other, because each answers a
+/// connect only after the next one has been asked.
 // Shows: spare-connection
 #[tokio::test]
 async fn members_back_together() {
@@ -163,13 +163,14 @@ async fn members_back_together() {
     }
 }
 
-/// How many clients there are, whose heartbeats are sent at different moments.
+/// The number of clients, whose heartbeats are sent at different moments.
 const MOMENTS: u32 = 12;
 
-/// From one that is over before it is noticed to the longest that is promised.
+/// The outages, from one that ends before it is noticed to the longest that the documentation
+/// covers.
 const OUTAGES: [u32; 5] = [100, 200, 300, 400, 449];
 
-/// Over one, two and three links.
+/// Runs the test over one, two and three links.
 async fn forgotten(session_timeout: Duration) {
     for links in 1..=3 {
         cost_no_lock(session_timeout, &vec![Link::Forgets; links], &OUTAGES).await;

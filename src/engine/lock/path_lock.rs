@@ -605,7 +605,7 @@ impl PathLock {
                 path,
                 foreign_child,
                 count,
-                "a lock's directory has children that are not contenders; they are ignored, but Curator peers would wait for them"
+                "a lock's directory has children that are not contenders; they are ignored, but Curator peers may wait for them"
             );
         }
     }

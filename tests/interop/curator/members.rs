@@ -2,11 +2,12 @@
 
 use test_support::peers::CuratorPeer;
 use test_support::{SOON, poll_until, within};
-use zookeeper_recipes::{GroupMember, PersistentNodeState};
+use zookeeper_client as zk;
+use zookeeper_recipes::{Client, GroupMember, PersistentNodeState};
 
-use crate::Outcome;
 use crate::curator::java::steps;
 use crate::scripted_peer::ScriptedPeer;
+use crate::{Failure, Outcome};
 
 /// Waits until Curator's cache, which reports no events to a test, shows these members.
 fn curator_sees(curator: &mut ScriptedPeer, members: &str) -> Outcome {
@@ -44,6 +45,43 @@ pub(crate) fn peers_share_a_group(peer: &CuratorPeer) -> Outcome {
         assert_eq!(within("the members", rust.members()).await?["java"], b"5");
         within("our end", rust.close()).await?;
         within("our end", second.close()).await?;
+        Ok(())
+    })
+}
+
+/// Waits until a node is as described.
+async fn until_node(
+    client: &Client,
+    path: &str,
+    is_wanted: impl Fn(&zk::Stat) -> bool,
+) -> Result<zk::Stat, Failure> {
+    let looked = client.request(|zk| async move {
+        loop {
+            let (stat, watcher) = zk.check_and_watch_stat(path).await?;
+            if let Some(stat) = stat.filter(&is_wanted) {
+                return Ok::<_, zk::Error>(stat);
+            }
+            watcher.changed().await;
+        }
+    });
+    Ok(within("the node", looked).await??)
+}
+
+/// Curator's member takes a node with its id for its own, whoever owns that node.
+pub(crate) fn curator_takes_other_owners_node(peer: &CuratorPeer) -> Outcome {
+    steps(peer, async |_, curator, path, client| {
+        let rust = GroupMember::new(client, path, "web-1", "1")?;
+        within("our join", rust.wait_for_initial_create(SOON)).await?;
+        let node = format!("{path}/web-1");
+        let first = until_node(client, &node, |_| true).await?;
+        curator.call("t", &format!("member join {path} web-1 2"), "joins")?;
+        let stat = until_node(client, &node, |stat| stat.version > 0).await?;
+        assert_eq!(stat.ephemeral_owner, first.ephemeral_owner);
+        assert_eq!(within("the members", rust.members()).await?["web-1"], b"2");
+        // Curator's member deletes the node, and ours creates it again.
+        curator.call("t", "member leave", "left")?;
+        until_node(client, &node, |stat| stat.czxid != first.czxid).await?;
+        within("our end", rust.close()).await?;
         Ok(())
     })
 }

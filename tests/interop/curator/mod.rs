@@ -63,6 +63,10 @@ pub(crate) fn add_all(suite: &mut Suite) {
         "semaphores::either_sets_the_limit",
         semaphores::either_sets_the_limit,
     );
+    add(
+        "semaphores::stated_limits_are_not_compared",
+        semaphores::stated_limits_are_not_compared,
+    );
     // Shows: election
     add("leaders::latches_in_one_election", leaders::latches);
     // Shows: election
@@ -88,6 +92,11 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     // Shows: group-watch
     add("members::peers_share_a_group", members::peers_share_a_group);
+    // Shows: persistent-node
+    add(
+        "members::curator_takes_other_owners_node",
+        members::curator_takes_other_owners_node,
+    );
     // Shows: mixed-recipes
     add(
         "mixed::mutex_among_read_write_nodes",

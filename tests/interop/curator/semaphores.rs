@@ -296,3 +296,19 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
         Ok(())
     })
 }
+
+/// A limit that a Java process states as a number is in no node, and it reads no other.
+pub(crate) fn stated_limits_are_not_compared(peer: &CuratorPeer) -> Outcome {
+    steps(peer, async |_, curator, path, client| {
+        curator.call("a", &format!("semaphore acquire {path} 2 2"), "holds")?;
+        let semaphore = InterProcessSemaphore::new(client, path, 3)?;
+        let third = within("the third permit", semaphore.acquire(SOON)).await?;
+        semaphore.set_limit(1).await?;
+        curator.call("b", &format!("semaphore acquire {path} 4 1"), "holds")?;
+        assert_eq!(semaphore.available_permits().await?, 0);
+        third.release().await?;
+        curator.call("a", &format!("semaphore release {path}"), "released")?;
+        curator.call("b", &format!("semaphore release {path}"), "released")?;
+        Ok(())
+    })
+}

@@ -7,12 +7,13 @@ import threading
 import time
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import LockTimeout
+from kazoo.exceptions import CancelledError, KazooException, LockTimeout, NoNodeError
 
 IMPATIENCE, IMPATIENT = 0.004, 9
 # Until 2.9 a reader of kazoo waits for the writers behind it too, which wait for it: only its timeout ends that
-# (python-zk/kazoo#649), and it comes in only while there is no writer. So writers rest.
-PATIENCE, REST = {"x": 10, "r": 0.05}, 0.1
+# (python-zk/kazoo#649), and it comes in only while there is no writer. So writers rest. The timeout begins again with
+# each writer that leaves, so on a busy machine a reader waits without an end: its call is cancelled.
+PATIENCE, LIMIT, REST = {"x": 10, "r": 0.05}, {"x": 60, "r": 1}, 0.1
 
 logging.disable(logging.CRITICAL)
 servers, session, path, directory, name, recipe, crew = sys.argv[1:]
@@ -79,25 +80,46 @@ def hold(worker, role, lock):
         note("leave" if kept else "lost", worker)
 
 
+def clean_up(lock):
+    """Deletes the node of a call that has failed: kazoo's own clean-up ignores an error of the connection, and the node
+    would then be in the way of all others until the session ends."""
+    while True:
+        try:
+            for node in client.get_children(path):
+                if node.startswith(lock.prefix):
+                    client.delete(f"{path}/{node}")
+            return
+        except NoNodeError:
+            return
+        except KazooException:
+            time.sleep(REST)
+
+
 def work(worker, role):
     kind = {"lock": client.Lock, "read-write": {"x": client.WriteLock, "r": client.ReadLock}.get(role)}[recipe]
     turn = 0
     while not enough.is_set():
         turn += 1
         lock = kind(path)
+        limit = threading.Timer(LIMIT[role], lock.cancel)
+        limit.start()
         try:
             if lock.acquire(timeout=IMPATIENCE if turn % IMPATIENT == 0 else PATIENCE[role]):
+                limit.cancel()
                 try:
                     hold(worker, role, lock)
                 finally:
                     lock.release()
             if recipe == "read-write" and role == "x":
                 time.sleep(REST)
-        except LockTimeout:
-            pass
+        except (LockTimeout, CancelledError):
+            clean_up(lock)
         except Exception as trouble:
             # A session that has ended, for example: kazoo begins another.
             note("trouble", worker, type(trouble).__name__, str(trouble).replace("\n", " "))
+            clean_up(lock)
+        finally:
+            limit.cancel()
 
 
 def main():
