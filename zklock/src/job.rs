@@ -426,8 +426,8 @@ struct Begin<'a> {
 }
 
 impl Begin<'_> {
-    /// Lets the command begin when its process has stopped for that. Returns whether this was such a
-    /// stop: another process may stop the process before, and continue it.
+    /// Lets the command begin when its process has stopped for that. Returns whether this was such
+    /// a stop: another process may stop the process before, and continue it.
     fn on_stop(&mut self) -> bool {
         let is_waiting = is_waiting(self.command, *self.is_let);
         *self.is_let = true;
@@ -439,7 +439,8 @@ impl Begin<'_> {
     }
 }
 
-/// Returns whether a process is still to become its command, also if this process cannot see that.
+/// Returns whether a process is still to become its command. Where the system does not tell, the
+/// first stop that this process has seen is the one before the begin.
 fn is_waiting(process: Option<Pid>, is_let_begin: bool) -> bool {
     process.and_then(stage::is_waiting).unwrap_or(!is_let_begin)
 }
