@@ -47,7 +47,7 @@ impl Session {
     /// Returns when a command has to be dead, if its lock was in this state at that time or later.
     /// The servers have confirmed a lock that is held within the last third of the session timeout,
     /// and one that is not lost within the last two thirds.
-    fn deadline(self, at: Duration, state: LockState) -> Duration {
+    pub(crate) fn deadline(self, at: Duration, state: LockState) -> Duration {
         let stays = match state {
             LockState::Held => self.0 / 3 * 2,
             LockState::Suspended => self.0 / 3,
@@ -110,8 +110,8 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Job {
     command: Child,
-    /// Whether the command has begun: its [stage] waits for that.
-    has_begun: bool,
+    /// Whether this process has let the command begin: its [stage] waits for that.
+    is_let_begin: bool,
     /// The signal that asked for the end before SIGHUP followed.
     hung_up: Option<Signal>,
     stops: Stops,
@@ -147,8 +147,8 @@ impl Held<'_> {
 
 impl Job {
     /// Starts a command, and waits until it has ended. Must be polled only while the lock is not
-    /// lost. If it is dropped before, the job is in its place, for [`lose`](Self::lose) or
-    /// [`kill`](Self::kill).
+    /// lost. The job is in its place then, for [`finish`](Self::finish), and also if the future is
+    /// dropped before, for [`lose`](Self::lose) or [`kill`](Self::kill).
     pub(crate) async fn run(
         place: &mut Option<Self>,
         argv: &[OsString],
@@ -158,15 +158,8 @@ impl Job {
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
         let job = place.insert(Self::start(argv, work, held).await?);
-        let mut armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
-        let mut ended = job.while_held(work, held, signals, revoked).await?;
-        if let (Some(armed), None) = (&mut armed, job.command.id()) {
-            // The command has been waited for.
-            armed.0 = job.target.without_command();
-        }
-        if let Some(job) = place.take() {
-            ended = job.finish(ended, signals).await?;
-        }
+        let armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
+        let ended = job.while_held(work, held, signals, revoked).await?;
         if let Some(armed) = armed {
             armed.disarm();
         }
@@ -218,7 +211,7 @@ impl Job {
         };
         let mut job = Self {
             command,
-            has_begun: false,
+            is_let_begin: false,
             hung_up: None,
             stops,
             target,
@@ -245,7 +238,7 @@ impl Job {
         let begin = Begin {
             command: process_of(&self.command),
             watchdog: self.watchdog.group(),
-            has_begun: &mut self.has_begun,
+            is_let: &mut self.is_let_begin,
             hung_up: &mut self.hung_up,
         };
         let stops = &mut self.stops;
@@ -292,7 +285,9 @@ impl Job {
         let mut helper = None;
         match &work.on_lost {
             // A process that waits to begin would wait on after any other signal.
-            _ if !self.has_begun => self.target.send(Signal::KILL),
+            _ if is_waiting(process_of(&self.command), self.is_let_begin) => {
+                self.target.send(Signal::KILL);
+            }
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
             OnLost::Warn => self.deadline = Duration::MAX,
@@ -358,22 +353,29 @@ impl Job {
 
     /// Leaves the processes alone that a command has left in its group when it ended by itself.
     /// Kills the group of a command that was ended by force. Returns how the command has ended.
-    async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
+    pub(crate) async fn finish(
+        place: &mut Option<Self>,
+        ended: Ended,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        let Some(job) = place.take() else {
+            return Ok(ended);
+        };
         match ended {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
-                let was_killed = self.watchdog.stand_down().await;
+                let was_killed = job.watchdog.stand_down().await;
                 // A command that kills its group kills its watchdog, too.
                 if was_killed && ended.is_of_the_watchdog() {
                     return Ok(Ended::Unwatched);
                 }
                 // A script ends at ^C only if this process dies of that signal, too.
-                if let Some(signal) = self.hung_up.filter(|_| is_hung_up) {
+                if let Some(signal) = job.hung_up.filter(|_| is_hung_up) {
                     return Ok(Ended::Itself(ExitStatus::from_raw(signal.as_raw())));
                 }
             }
             Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
-                let _status = self.kill(signals).await?;
+                let _status = job.kill(signals).await?;
             }
         }
         Ok(ended)
@@ -419,21 +421,28 @@ fn process_of(command: &Child) -> Option<Pid> {
 struct Begin<'a> {
     command: Option<Pid>,
     watchdog: Pid,
-    has_begun: &'a mut bool,
+    is_let: &'a mut bool,
     hung_up: &'a mut Option<Signal>,
 }
 
 impl Begin<'_> {
-    /// Lets the command begin, once, when its process has stopped. Returns whether this was that
-    /// stop.
+    /// Lets the command begin when its process has stopped for that. Returns whether this was such
+    /// a stop: another process may stop the process before, and continue it.
     fn on_stop(&mut self) -> bool {
-        let begins = !std::mem::replace(self.has_begun, true);
+        let is_waiting = is_waiting(self.command, *self.is_let);
+        *self.is_let = true;
         // A watchdog that has ended may not have known the process, which is killed then.
-        if begins && is_running(self.watchdog) {
+        if is_waiting && is_running(self.watchdog) {
             let _ = self.command.map(|it| kill_process(it, Signal::CONT));
         }
-        begins
+        is_waiting
     }
+}
+
+/// Returns whether a process is still to become its command. Where the system does not tell, the
+/// first stop that this process has seen is the one before the begin.
+fn is_waiting(process: Option<Pid>, is_let_begin: bool) -> bool {
+    process.and_then(stage::is_waiting).unwrap_or(!is_let_begin)
 }
 
 /// Returns whether a child of this process has not ended.

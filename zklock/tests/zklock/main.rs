@@ -18,15 +18,22 @@ mod started;
 mod terminal;
 mod tools;
 
+use std::time::Duration;
+
 use test_support::{Suite, peers, shared_standalone};
+
+/// How long a test may take. The longest takes half a minute on a quiet machine, and none waits for
+/// one event for more than [`SOON`](test_support::SOON).
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A test on the server in this process.
 type Test = fn();
 
 fn main() {
     let mut suite = Suite::new();
+    suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 80] = [
+    let in_process: [(&str, Test); 84] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -147,7 +154,12 @@ fn main() {
             ends::stopped_watchdog_ends_after_zklock,
         ),
         ("zklock::stopped_commands_are_told", ends::stopped_commands),
+        ("zklock::early_begin_changes_no_stop", ends::early_begin),
         ("zklock::watchdog_has_a_name", ends::watchdog_name),
+        (
+            "zklock::watchdog_spares_the_group_of_others",
+            ends::watchdog_by_hand,
+        ),
         (
             "zklock::broken_standard_error_ends_nothing",
             ends::broken_standard_error,
@@ -216,6 +228,7 @@ fn main() {
         ),
         ("zklock::kill_of_own_group_is_125", codes::killed_groups),
         ("zklock::local_shortages_are_71", codes::shortages),
+        ("zklock::small_stack_is_enough", codes::small_stack),
         (
             "zklock::moved_session_timeout_is_told",
             codes::moved_session_timeouts,
@@ -256,6 +269,10 @@ fn main() {
         (
             "zklock::break_after_revoke_is_told",
             tools::break_after_revoke,
+        ),
+        (
+            "zklock::break_before_the_end_is_told",
+            tools::break_before_the_end,
         ),
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
         ("zklock::examples_of_the_pages_run", pages::examples),
