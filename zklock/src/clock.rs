@@ -4,6 +4,9 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::time::sleep;
+
+use crate::deadline::LOOK;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
@@ -14,4 +17,51 @@ const CLOCK: ClockId = ClockId::Monotonic;
 pub(crate) fn now() -> Duration {
     // The time since the start is never negative.
     Duration::try_from(clock_gettime(CLOCK)).unwrap_or(Duration::ZERO)
+}
+
+/// Waits until a time by this clock.
+pub(crate) async fn until(time: Duration) {
+    until_by(now, time).await;
+}
+
+/// Waits until a time by a clock. A timer stands still while the machine sleeps, so the clock is
+/// looked at in between.
+async fn until_by(now: impl Fn() -> Duration, time: Duration) {
+    loop {
+        let left = time.saturating_sub(now());
+        if left.is_zero() {
+            return;
+        }
+        sleep(left.min(LOOK)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Instant;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The clock goes on for an hour in which no timer does.
+    #[test]
+    fn sleep_of_the_machine_counts() {
+        let (looks, started) = (Cell::new(0), Instant::now());
+        let clock = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                Duration::ZERO
+            } else {
+                HOUR
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.unwrap().block_on(until_by(clock, HOUR));
+        assert_eq!(looks.get(), 2);
+        assert!(started.elapsed() < HOUR);
+    }
 }

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
 use crate::messages::{self, say};
 use crate::options::{OnLost, Work};
-use crate::signals::{Signals, Stop, Stops};
+use crate::signals::{ASK_TO_END, Signals, Stop, Stops};
 use crate::stage;
 use crate::target::Target;
 use crate::watchdog::{Orders, Watchdog};
@@ -29,8 +29,8 @@ const WHEN_FREE: Duration = Duration::from_secs(1);
 /// default tick of 2 s. A session timeout is two ticks or more.
 const HALF_TICK: Duration = Duration::from_secs(1);
 
-/// The signals by which a command is asked to end.
-const ASK_TO_END: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
+/// The exit codes by which a shell tells that it could not run a command, or found none.
+const NOT_RUN: [i32; 2] = [126, 127];
 
 /// What people are told when another process has stopped the command.
 const IS_STOPPED: &str = "the command is stopped, and keeps the lock: SIGCONT lets it go on";
@@ -64,7 +64,7 @@ impl Session {
 }
 
 /// How a command ended while the lock was held.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Ended {
     /// The command ended by itself, or by a signal.
     Itself(ExitStatus),
@@ -147,8 +147,8 @@ impl Held<'_> {
 
 impl Job {
     /// Starts a command, and waits until it has ended. Must be polled only while the lock is not
-    /// lost. If it is dropped before, the job is in its place, for [`lose`](Self::lose) or
-    /// [`kill`](Self::kill).
+    /// lost. The job is in its place then, for [`finish`](Self::finish), and also if this is dropped
+    /// before, for [`lose`](Self::lose) or [`kill`](Self::kill).
     pub(crate) async fn run(
         place: &mut Option<Self>,
         argv: &[OsString],
@@ -158,15 +158,8 @@ impl Job {
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
         let job = place.insert(Self::start(argv, work, held).await?);
-        let mut armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
-        let mut ended = job.while_held(work, held, signals, revoked).await?;
-        if let (Some(armed), None) = (&mut armed, job.command.id()) {
-            // The command has been waited for.
-            armed.0 = job.target.without_command();
-        }
-        if let Some(job) = place.take() {
-            ended = job.finish(ended, signals).await?;
-        }
+        let armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
+        let ended = job.while_held(work, held, signals, revoked).await?;
         if let Some(armed) = armed {
             armed.disarm();
         }
@@ -310,9 +303,7 @@ impl Job {
         // A watchdog that gets no order kills at the deadline that it has.
         let _ = self.watchdog.orders.kill_at(self.deadline).await;
         let is_killed = !matches!(work.on_lost, OnLost::Warn);
-        let status = self.end(signals, is_killed).await;
-        drop(helper);
-        let ended = Ended::Itself(status?);
+        let ended = Ended::Itself(self.end(signals, is_killed, helper).await?);
         Ok(if is_late && ended.is_of_the_watchdog() {
             Ended::Overdue
         } else {
@@ -329,17 +320,28 @@ impl Job {
         if let Some(target) = target {
             target.send(Signal::KILL);
         }
-        self.end(signals, true).await
+        self.end(signals, true, None).await
     }
 
     /// Passes signals on until the command has ended, and kills what is left of its group if that
-    /// is wanted.
-    async fn end(mut self, signals: &mut Signals, is_killed: bool) -> Result<ExitStatus, Failure> {
+    /// is wanted, and the helper.
+    async fn end(
+        mut self,
+        signals: &mut Signals,
+        is_killed: bool,
+        mut helper: Option<Child>,
+    ) -> Result<ExitStatus, Failure> {
         let status = loop {
             tokio::select! {
                 biased;
                 status = self.command.wait() => break status,
                 signal = signals.next() => self.target.pass_on(signal),
+                code = not_run(&mut helper) => {
+                    say(&format!(
+                        "the command of --on-lost ended with {code}; SIGTERM to the command instead"
+                    ));
+                    self.target.send(Signal::TERM);
+                }
                 // The watchdog ends together with the command, unless another process has killed
                 // the watchdog alone.
                 _ = self.watchdog.process.wait() => {
@@ -358,7 +360,11 @@ impl Job {
 
     /// Leaves the processes alone that a command has left in its group when it ended by itself.
     /// Kills the group of a command that was ended by force. Returns how the command has ended.
-    async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
+    pub(crate) async fn finish(
+        self,
+        ended: Ended,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
         match ended {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
@@ -396,6 +402,19 @@ impl Drop for KillOnDrop {
             target.send(Signal::KILL);
         }
     }
+}
+
+/// Waits until a helper has ended that its shell could not run, and returns its exit code. Any other
+/// helper has done what it was written for.
+async fn not_run(helper: &mut Option<Child>) -> i32 {
+    if let Some(started) = helper {
+        let code = started.wait().await.ok().and_then(|status| status.code());
+        *helper = None;
+        if let Some(code) = code.filter(|code| NOT_RUN.contains(code)) {
+            return code;
+        }
+    }
+    std::future::pending().await
 }
 
 /// How long the command has to end after the loss, if its deadline is not sooner.
@@ -491,7 +510,7 @@ async fn steer(
 /// Waits for the end of a lease.
 pub(crate) async fn lease_over(lease: Option<Duration>) {
     match lease {
-        Some(lease) => sleep(lease).await,
+        Some(lease) => clock::until(clock::now().saturating_add(lease)).await,
         None => std::future::pending().await,
     }
 }
@@ -531,15 +550,11 @@ fn set_environment(
 
 /// Runs the user's command for a loss, which is killed when it is dropped.
 fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
-    let pid = match target {
-        Target::Group { group, .. } => format!("-{}", group.as_raw_nonzero()),
-        Target::Foreground(process) => process.as_raw_nonzero().to_string(),
-    };
     let mut command = Command::new("/bin/sh");
     command
         .arg("-c")
         .arg(text)
-        .env("ZKLOCK_PID", pid)
+        .env("ZKLOCK_PID", target.of_kill())
         .kill_on_drop(true);
     // Standard output is the command's alone.
     command.stdin(Stdio::null()).stdout(std::io::stderr());

@@ -286,9 +286,13 @@ async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
             None => if_any(&queue, path),
         };
     }
-    for holder in &queue.holders {
+    for (broken, holder) in queue.holders.iter().enumerate() {
         if !options.yes && !is_confirmed(path, holder)? {
-            return Err(Failure::new(NONE, "the lock is as it was"));
+            let text = match broken {
+                0 => "the lock is as it was",
+                _ => "the other holders keep the lock",
+            };
+            return Err(Failure::new(NONE, text));
         }
         let done = if lock.break_lock(holder).await? {
             "broke the lock"

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::deadline::{Deadline, LOOK};
 use crate::exit::{Failure, SYSTEM};
-use crate::signals::Signals;
+use crate::signals::catch_those_of_group;
 use crate::stage::signal_at_end_of_parent;
 use crate::target::Target;
 
@@ -265,7 +265,7 @@ enum Verdict {
 
 async fn watch() -> io::Result<Verdict> {
     // The command, which may send signals to its group, is started only once they are caught.
-    let _signals = Signals::of_group()?;
+    catch_those_of_group()?;
     // A watchdog that is stopped could not notice that its pipe has ended.
     signal_at_end_of_parent(Signal::CONT)?;
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
