@@ -47,7 +47,7 @@ impl Session {
     /// Returns when a command has to be dead, if its lock was in this state at that time or later.
     /// The servers have confirmed a lock that is held within the last third of the session timeout,
     /// and one that is not lost within the last two thirds.
-    fn deadline(self, at: Duration, state: LockState) -> Duration {
+    pub(crate) fn deadline(self, at: Duration, state: LockState) -> Duration {
         let stays = match state {
             LockState::Held => self.0 / 3 * 2,
             LockState::Suspended => self.0 / 3,
@@ -147,8 +147,8 @@ impl Held<'_> {
 
 impl Job {
     /// Starts a command, and waits until it has ended. Must be polled only while the lock is not
-    /// lost. The job is in its place then, for [`finish`](Self::finish), and also if this is dropped
-    /// before, for [`lose`](Self::lose) or [`kill`](Self::kill).
+    /// lost. The job is in its place then, for [`finish`](Self::finish), and also if the future is
+    /// dropped before, for [`lose`](Self::lose) or [`kill`](Self::kill).
     pub(crate) async fn run(
         place: &mut Option<Self>,
         argv: &[OsString],
@@ -361,25 +361,28 @@ impl Job {
     /// Leaves the processes alone that a command has left in its group when it ended by itself.
     /// Kills the group of a command that was ended by force. Returns how the command has ended.
     pub(crate) async fn finish(
-        self,
+        place: &mut Option<Self>,
         ended: Ended,
         signals: &mut Signals,
     ) -> Result<Ended, Failure> {
+        let Some(job) = place.take() else {
+            return Ok(ended);
+        };
         match ended {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
-                let was_killed = self.watchdog.stand_down().await;
+                let was_killed = job.watchdog.stand_down().await;
                 // A command that kills its group kills its watchdog, too.
                 if was_killed && ended.is_of_the_watchdog() {
                     return Ok(Ended::Unwatched);
                 }
                 // A script ends at ^C only if this process dies of that signal, too.
-                if let Some(signal) = self.hung_up.filter(|_| is_hung_up) {
+                if let Some(signal) = job.hung_up.filter(|_| is_hung_up) {
                     return Ok(Ended::Itself(ExitStatus::from_raw(signal.as_raw())));
                 }
             }
             Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
-                let _status = self.kill(signals).await?;
+                let _status = job.kill(signals).await?;
             }
         }
         Ok(ended)

@@ -13,6 +13,7 @@ use zookeeper_recipes::{
     OnceJob, OnceOutcome, OnceRun, ReleaseError, SemaphorePermit, Token,
 };
 
+use crate::clock;
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, End, Failure, LOST, UNREACHABLE};
 use crate::job::{Ended, Held, Job, Session};
@@ -282,10 +283,10 @@ impl Granted {
         task: &Task<'_>,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let (node, environment) = (self.node(), self.environment(path));
+        let environment = self.environment(path);
         match self {
-            Self::Lock(guard) => task.hold(guard, &node, &environment, signals).await,
-            Self::Permit(permit) => task.hold(permit, &node, &environment, signals).await,
+            Self::Lock(guard) => task.hold(guard, &environment, signals).await,
+            Self::Permit(permit) => task.hold(permit, &environment, signals).await,
         }
     }
 }
@@ -309,7 +310,6 @@ impl Task<'_> {
     async fn hold<G: Guard>(
         &self,
         guard: G,
-        node: &str,
         environment: &Environment,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
@@ -318,6 +318,7 @@ impl Task<'_> {
         }
         let state = || guard.state();
         let held = self.held(&state, environment);
+        let session = held.session;
         let (mut job, is_revoked) = (None, AtomicBool::new(false));
         let revoked = async {
             guard.revoked().await;
@@ -326,15 +327,15 @@ impl Task<'_> {
         let running = Job::run(&mut job, self.argv, self.work, &held, signals, revoked);
         let outcome = match guard.while_held(running).await {
             Ok(ended) => {
-                let mut ended = ended?;
-                if let Some(job) = job {
-                    ended = job.finish(ended, signals).await?;
-                }
+                let ended = Job::finish(&mut job, ended?, signals).await?;
                 match ended.told() {
                     // A candidate contends again, as after a loss.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
-                    Ok(end) if was_gone(guard).await => self.end_without(node, end),
-                    told => told.map(Outcome::Ended),
+                    Ok(end) => match taken_from(guard, session).await {
+                        Some(lost) => self.end_without(&lost, end),
+                        None => Ok(Outcome::Ended(end)),
+                    },
+                    Err(failure) => Err(failure),
                 }
             }
             // The guard is dropped once the command is dead: until then the node of the lock stays.
@@ -392,10 +393,10 @@ impl Task<'_> {
         }
     }
 
-    /// The end of a command whose node another process had deleted before.
-    fn end_without(&self, node: &str, end: End) -> Result<Outcome, Failure> {
+    /// The end of a command whose lock was taken away before, without notice.
+    fn end_without(&self, lost: &Lost, end: End) -> Result<Outcome, Failure> {
         let text = format!(
-            "the node {node} was deleted before the command ended, so another process may have had the lock too"
+            "{lost}; the command ended before that was noticed, so another process may have had the lock too"
         );
         if matches!(self.work.on_lost, OnLost::Warn) {
             say(&text);
@@ -425,12 +426,28 @@ impl Task<'_> {
     }
 }
 
-/// Releases a lock. Returns whether its node is known to have been gone before: a command may end
-/// before the guard has noticed the deletion.
-async fn was_gone(guard: impl Guard) -> bool {
+/// Releases a lock. Returns the loss if another process had taken the lock away: a command may end
+/// before the guard has noticed.
+async fn taken_from(guard: impl Guard, session: Session) -> Option<Lost> {
+    // The clock is read first: a pause between the two does not make the session last longer.
+    let now = clock::now();
+    let state = guard.state();
+    let lasts_until = session.deadline(now, state);
     // The release continues if the time is over, and nothing is known then.
     let released = tokio::time::timeout(LAST_ANSWER, guard.release()).await;
-    matches!(released, Ok(Err(ReleaseError::Lost(lost))) if lost.reason() == LostReason::NodeDeleted)
+    let Ok(Err(ReleaseError::Lost(lost))) = released else {
+        return None;
+    };
+    let is_taken = match lost.reason() {
+        LostReason::NodeDeleted => true,
+        // The servers let no session expire that early by themselves. Later, the session may have
+        // lasted until the command had ended.
+        LostReason::SessionExpired | LostReason::SessionReplaced => {
+            clock::now() < lasts_until || matches!(state, LockState::Lost(_))
+        }
+        _ => false,
+    };
+    is_taken.then_some(lost)
 }
 
 /// Prints an environment, in a thread: a pipe that is full blocks that thread alone. The returned
@@ -589,9 +606,7 @@ impl Task<'_> {
             if matches!(known, Ended::Itself(_)) {
                 progress.send_replace(Progress::HasRun);
             }
-            if let Some(job) = left.job.take() {
-                ended = job.finish(known, signals).await;
-            }
+            ended = Job::finish(place, known, signals).await;
         }
         progress.send_replace(Progress::HasRun);
         let end = ended.and_then(|ended| ended.told());

@@ -71,6 +71,27 @@ pub(crate) fn shortages() {
     );
 }
 
+/// The page says how much stack is enough.
+pub(crate) fn small_stack() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    for arguments in [
+        "/a -- true",
+        "--permits 2 /b -- true",
+        "--once today /c -- true",
+        "lead /d -- true",
+        "status /a",
+    ] {
+        let mut command = Command::new("sh");
+        let text = format!("ulimit -s 512; exec {program} {arguments}");
+        command
+            .args(["-c", &text])
+            .env("ZK_CONNECT", server.connect_string());
+        let ended = run(command);
+        assert_eq!((ended.code, &*ended.err), (0, ""), "{arguments}");
+    }
+}
+
 pub(crate) fn moved_session_timeouts() {
     let server = Server::builder()
         .min_session_timeout(Duration::from_secs(10))

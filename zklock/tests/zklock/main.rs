@@ -18,15 +18,22 @@ mod started;
 mod terminal;
 mod tools;
 
+use std::time::Duration;
+
 use test_support::{Suite, peers, shared_standalone};
+
+/// How long a test may take. The longest takes half a minute on a quiet machine, and none waits for
+/// one event for more than [`SOON`](test_support::SOON).
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A test on the server in this process.
 type Test = fn();
 
 fn main() {
     let mut suite = Suite::new();
+    suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 84] = [
+    let in_process: [(&str, Test); 86] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -232,6 +239,7 @@ fn main() {
         ),
         ("zklock::kill_of_own_group_is_125", codes::killed_groups),
         ("zklock::local_shortages_are_71", codes::shortages),
+        ("zklock::small_stack_is_enough", codes::small_stack),
         (
             "zklock::moved_session_timeout_is_told",
             codes::moved_session_timeouts,
@@ -272,6 +280,10 @@ fn main() {
         (
             "zklock::break_after_revoke_is_told",
             tools::break_after_revoke,
+        ),
+        (
+            "zklock::break_before_the_end_is_told",
+            tools::break_before_the_end,
         ),
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
         ("zklock::examples_of_the_pages_run", pages::examples),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::started::{Started, run, server, until_queued, zklock};
+use crate::started::{Started, pid, run, server, until_dead, until_queued, zklock};
 
 pub(crate) fn status() {
     let server = server();
@@ -230,6 +230,43 @@ pub(crate) fn break_after_revoke() {
         let ended = holder.end();
         assert_eq!(ended.code, 125, "{kind}: {ended:?}");
         assert!(!ended.err.contains("run again"), "{ended:?}");
+    }
+}
+
+/// The lock is taken away, and the command ends, while `zklock` is stopped: the end of the command
+/// may be noticed first.
+pub(crate) fn break_before_the_end() {
+    let server = server();
+    let servers = server.connect_string();
+    let ends = [false, true].map(|is_of_session| (is_of_session, is_of_session.to_string()));
+    for (is_of_session, end) in ends {
+        for (kind, code) in [
+            ("", 125),
+            ("--permits 2", 125),
+            ("--shared", 125),
+            ("--on-lost warn", 3),
+        ] {
+            let path = format!("/{end}/{}", kind.len());
+            let arguments = format!("{kind} --session-timeout 60 {path}");
+            let mut holder = zklock(&servers, &arguments, "echo $$; read line; exit 3");
+            holder.stdin(Stdio::piped());
+            let mut holder = Started::new(holder);
+            let child = pid(&holder.line());
+            let session = server.sessions().iter().map(|one| one.id).max();
+            holder.signal(Signal::STOP);
+            if is_of_session {
+                assert!(server.expire_session(session.unwrap()));
+            } else {
+                let broken = run(zklock(&servers, &format!("break --yes {path}"), ""));
+                assert_eq!(broken.code, 0, "{broken:?}");
+            }
+            holder.tell("");
+            until_dead(child);
+            holder.signal(Signal::CONT);
+            let ended = holder.end();
+            assert_eq!(ended.code, code, "{end} {kind}: {ended:?}");
+            assert!(!ended.err.is_empty(), "{end} {kind}");
+        }
     }
 }
 
