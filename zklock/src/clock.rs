@@ -6,7 +6,9 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
-use crate::deadline::LOOK;
+/// How often the clock is read by who waits for a time: a timer stands still while the machine
+/// sleeps, and the clock does not.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
@@ -24,15 +26,14 @@ pub(crate) async fn until(time: Duration) {
     until_by(now, time).await;
 }
 
-/// Waits until a time by a clock. A timer stands still while the machine sleeps, so the clock is
-/// looked at in between.
+/// Waits until a time by a clock, which is read in between.
 async fn until_by(now: impl Fn() -> Duration, time: Duration) {
     loop {
         let left = time.saturating_sub(now());
         if left.is_zero() {
             return;
         }
-        sleep(left.min(LOOK)).await;
+        sleep(left.min(INTERVAL)).await;
     }
 }
 

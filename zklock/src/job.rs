@@ -117,7 +117,6 @@ pub(crate) struct Job {
     stops: Stops,
     target: Target,
     watchdog: Watchdog,
-    deadline: Duration,
     /// The end of the lease and of the time to end after it, beyond which no deadline is. The
     /// watchdog knows it from the start, so that a lease ends also if this process is stopped.
     end_by: Duration,
@@ -216,7 +215,6 @@ impl Job {
             stops,
             target,
             watchdog,
-            deadline,
             end_by,
         };
         // The command begins after this. A watchdog that is gone is noticed once the command is
@@ -249,7 +247,7 @@ impl Job {
                 biased;
                 status = self.command.wait() => break status.map(Ended::Itself),
                 _ = self.watchdog.process.wait() => break Ok(Ended::Unwatched),
-                () = beat(&mut self.watchdog.orders, &mut self.deadline, self.end_by, held) => {
+                () = beat(&mut self.watchdog.orders, self.end_by, held) => {
                     break Ok(Ended::Unwatched);
                 }
                 () = &mut steered => {}
@@ -260,10 +258,11 @@ impl Job {
             }
         };
         let ended = ended.map_err(|error| Failure::system("the command", &error))?;
+        let deadline = self.watchdog.orders.deadline();
         Ok(match ended {
             _ if is_over => Ended::LeaseOver,
-            ended if ended.is_of_the_watchdog() && clock::now() >= self.deadline => {
-                if self.deadline >= self.end_by {
+            ended if ended.is_of_the_watchdog() && clock::now() >= deadline => {
+                if deadline >= self.end_by {
                     Ended::LeaseOver
                 } else {
                     Ended::Overdue
@@ -281,14 +280,15 @@ impl Job {
         work: &Work,
         signals: &mut Signals,
     ) -> Result<Ended, Failure> {
-        let is_late = clock::now() >= self.deadline;
+        let mut deadline = self.watchdog.orders.deadline();
+        let is_late = clock::now() >= deadline;
         let mut helper = None;
         match &work.on_lost {
             // A process that waits to begin would wait on after any other signal.
             _ if !self.has_begun => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
-            OnLost::Warn => self.deadline = Duration::MAX,
+            OnLost::Warn => deadline = Duration::MAX,
             OnLost::Run(text) => match run_helper(text, self.target) {
                 Ok(started) => helper = Some(started),
                 Err(failure) => {
@@ -298,10 +298,10 @@ impl Job {
             },
         }
         if !matches!(work.on_lost, OnLost::Warn) {
-            self.deadline = self.deadline.min(clock::now() + grace(lost, work));
+            deadline = deadline.min(clock::now() + grace(lost, work));
         }
         // A watchdog that gets no order kills at the deadline that it has.
-        let _ = self.watchdog.orders.kill_at(self.deadline).await;
+        let _ = self.watchdog.orders.kill_at(deadline).await;
         let is_killed = !matches!(work.on_lost, OnLost::Warn);
         let ended = Ended::Itself(self.end(signals, is_killed, helper).await?);
         Ok(if is_late && ended.is_of_the_watchdog() {
@@ -481,7 +481,7 @@ async fn steer(
     let mut revoked = std::pin::pin!(revoked);
     let (mut is_revoked, mut asked_by) = (false, None);
     // Each kind of stop is reported once.
-    let mut told = (false, false);
+    let mut reported = (false, false);
     let is_background = matches!(target, Target::Group { .. });
     loop {
         tokio::select! {
@@ -502,8 +502,8 @@ async fn steer(
                     *begin.hung_up = asked_by.take();
                     target.send(Signal::HUP);
                 }
-                Stop::ByTerminal if !std::mem::replace(&mut told.0, true) => say(WANTS_TERMINAL),
-                Stop::ByProcess if !std::mem::replace(&mut told.1, true) => say(IS_STOPPED),
+                Stop::ByTerminal if !std::mem::replace(&mut reported.0, true) => say(WANTS_TERMINAL),
+                Stop::ByProcess if !std::mem::replace(&mut reported.1, true) => say(IS_STOPPED),
                 _ => {}
             },
         }
@@ -519,22 +519,19 @@ pub(crate) async fn lease_over(lease: Option<Duration>) {
 }
 
 /// Moves the deadline for as long as the lock is held; returns when the watchdog is gone.
-async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
+async fn beat(orders: &mut Orders, end_by: Duration, held: &Held<'_>) {
     loop {
         sleep(held.session.beat()).await;
         let proved = held.deadline();
         // A deadline that has passed stays, since the command is killed at it: by the thread of
         // this process, or by a watchdog that reads a later order too late.
-        if clock::now() >= *deadline {
+        if clock::now() >= orders.deadline() {
             return std::future::pending().await;
         }
-        let next = (*deadline).max(proved).min(end_by);
+        let next = orders.deadline().max(proved).min(end_by);
         if orders.kill_at(next).await.is_err() {
             return;
         }
-        // Only the deadline that the watchdog has been told shows whether it has killed the
-        // command.
-        *deadline = next;
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::timeout;
 
-use crate::deadline::LOOK;
+use crate::clock;
 
 /// The signals that ask a command to do something, those of timers included, which a program may
 /// have set before it became `zklock`. The others stop or continue a process, or come from its own
@@ -100,7 +100,7 @@ impl Stops {
                 };
             }
             // A program may have started this one with the signal blocked.
-            let _ = timeout(LOOK, self.0.recv()).await;
+            let _ = timeout(clock::INTERVAL, self.0.recv()).await;
         }
     }
 }

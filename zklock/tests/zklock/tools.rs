@@ -172,7 +172,9 @@ pub(crate) fn revoke_of_once() {
     assert!(busy.code == 75 && says, "{busy:?}");
     let asked = run(zklock(&servers, "revoke /a", ""));
     assert!(
-        asked.code == 0 && asked.out.starts_with("asked "),
+        asked.code == 0
+            && asked.out.starts_with("asked ")
+            && asked.out.ends_with(" to release /a/lock\n"),
         "{asked:?}"
     );
     assert_eq!(job.line(), "asked");
