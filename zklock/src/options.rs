@@ -350,7 +350,7 @@ impl Options {
     pub(crate) fn command_of(name: Option<&str>) -> clap::Command {
         let mut program = Self::command();
         let Some(name) = name else { return program };
-        // That gives its commands their full names.
+        // The build gives its commands their full names.
         program.build();
         let command = program.find_subcommand(name).cloned();
         command.unwrap_or(program)
