@@ -1,9 +1,9 @@
 //! One held lock, shared by its guards, its session and its conversions, from the registration of
 //! its node with the session to the deletion.
 //!
-//! [`Held`] makes no decisions. Each of its methods that may end the hold builds an event and has
-//! [`HoldState`] decide about it, under a mutex; then the same thread carries out the effects, one
-//! after the other, in the order that the [state](crate::protocol::hold) gives with its reasons:
+//! [`Held`] makes no decisions. Each method that may end the hold builds an event, on which
+//! [`HoldState`] decides under a mutex. Then the same thread carries out the effects, one after the
+//! other, in the order that the [state](crate::protocol::hold) returns (and explains):
 //!
 //! ```text
 //!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
@@ -16,17 +16,17 @@
 //!                       that wait for the loss, the other holds of the value, cleanup
 //! ```
 //!
-//! Several threads may be in `process_event` at once, and one may re-enter it: the waker of a
-//! waiting task may drop the guard. No mutex is held meanwhile, each effect belongs to one change of
-//! the state, and the session reads the state when it registers the hold, so that the last of two
-//! threads registers what both have changed. Panics of wakers are caught where the tasks wait
-//! ([`waker`](crate::session::threads::waker)), so the loop comes to its end. The session is kept
-//! until then, or was gone before the first effect.
+//! Several threads may run `process_event` at once, and one thread may re-enter it, because the
+//! waker of a waiting task may drop the guard. Both are safe: no mutex is held meanwhile, each
+//! effect belongs to one change of the state, and the session reads the state when it registers the
+//! hold, so that the later of two threads registers the changes of both. Panics of wakers are
+//! caught where the tasks wait ([`waker`](crate::session::threads::waker)), so the loop always
+//! ends. The session is kept alive until then, or had ended before the first effect.
 //!
 //! A query of the guard reads the clock, since the thread that reports losses may be late. So the
 //! methods `check_...` may change the state, and carry out the effects.
 //!
-//! The shared state of a path and the layers above use this file. Nothing here sends a request.
+//! The shared state of a path and the layers above use this file. This file sends no request.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,12 +52,12 @@ use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// The node of a hold as known to this client's callers at its path, who share the node or have it
-/// next (docs/protocol.md#hand-off). Each method is an effect of the hold, or a query.
+/// The node of a hold, as seen by this client's callers at its path, who share the node or get it
+/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, or is a query.
 pub(crate) trait PathNode: Send + Sync {
     /// Lets a hold leave the node, with the deletion that it needs. Returns the deletion that is
     /// left to do; `None` if another hold has the node, or the node is gone. Without a session, no
-    /// other gets the node.
+    /// other hold gets the node.
     fn pass_on(
         &self,
         held: &Arc<Held>,
@@ -73,17 +73,18 @@ pub(crate) trait PathNode: Send + Sync {
     /// [`hold_ended`](Self::hold_ended), except that a hold whose node is kept stays.
     fn hold_lost(&self);
 
-    /// Lets each hold that shares the node find out at its next query that the node does not exist.
-    /// Locks nothing, so that it delays no query.
+    /// Records that the node does not exist, which each hold that shares it finds out at its next
+    /// query. The method locks no mutex, so that no query is delayed.
     fn mark_missing(&self);
 
-    /// Records that the servers say that this node does not exist, and tells all holds that have it.
+    /// Records that the servers have reported that this node does not exist, and notifies all holds
+    /// of the node.
     fn notify_missing(&self, hold: HoldNumber, node: &Arc<str>);
 
-    /// Returns whether the servers are known to have said that the node does not exist.
+    /// Returns whether the servers have reported that the node does not exist.
     fn is_missing(&self) -> bool;
 
-    /// Lets the hold with this number keep its node for itself, for a conversion.
+    /// Reserves the node for the hold with this number, for a conversion.
     fn reserve(&self, hold: HoldNumber);
 }
 
@@ -110,17 +111,18 @@ pub(crate) struct Held {
     pub(crate) directory: LockPath,
     /// Unique in the client.
     pub(crate) number: HoldNumber,
-    /// A weak reference, so that guards do not keep the session.
+    /// The reference is weak, so that guards do not keep the session alive.
     session: Weak<Session>,
     cleanup: Cleanup,
     /// The state, under the mutex of its channel. Tasks that wait for the loss are its receivers.
     state: watch::Sender<HoldState>,
     /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
-    /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
+    /// Whether the caller has received the lock. Until then the lock is granted, but may be lost
+    /// before the caller sees it.
     had: AtomicBool,
-    /// The node as the callers of this client know it. This keeps their state, so that the end of
-    /// the hold reaches them even if the handles are gone.
+    /// The node, as the callers of this client see it. The reference keeps their shared state
+    /// alive, so that the end of the hold reaches them even if all handles were dropped.
     pub(super) path_node: Arc<dyn PathNode>,
     /// The other holds of the same value.
     bound: Bound<Self>,
@@ -157,8 +159,9 @@ impl Held {
     /// notification of the callers at its path.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.update_registration(self);
-        // The end of the session is checked after the registration: an earlier end has not notified
-        // this lock. The loss has no effects, since the caller does not have the lock yet.
+        // The end of the session is checked after the registration, because an earlier end did not
+        // notify this lock. The loss has no further effects, because the caller does not have the
+        // lock yet.
         let ended = session.end_reason();
         if let Some(reason) = ended {
             let _ = self.change(HoldEvent::Ended(reason));
@@ -166,8 +169,8 @@ impl Held {
         ended.is_none()
     }
 
-    /// Returns another hold of the same node. Its session does not know it yet: the other one is to
-    /// be [registered](Self::register) before the session forgets this one.
+    /// Returns another hold of the same node, which the session does not know yet.
+    /// [Register](Self::register) the new hold before the session forgets this one.
     pub(crate) fn of_same_node(&self, session: &Arc<Session>, number: HoldNumber) -> Arc<Self> {
         Self::new(
             session,
@@ -193,24 +196,24 @@ impl Held {
         }
     }
 
-    /// Returns its session, unless it is dropped.
+    /// Returns the session of the hold, unless the session was dropped.
     pub(crate) fn session(&self) -> Option<Arc<Session>> {
         self.session.upgrade()
     }
 
-    /// Keeps its node for itself, for a conversion.
+    /// Reserves the node for this hold, for a conversion.
     pub(crate) fn reserve(&self) {
         self.path_node.reserve(self.number);
     }
 
-    /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
-    /// deleted, unless it is gone. The session is notified by the next
-    /// [`release`](Self::release), which has no other effect.
+    /// Takes the node back from a hold whose caller has never received it. Returns the deletion of
+    /// the node, unless the node is gone. The next [`release`](Self::release) notifies the session,
+    /// and has no other effect.
     pub(crate) fn take_back(&self) -> Option<Deletion> {
         self.change(self.release_event()).into_deletion()
     }
 
-    /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
+    /// Binds these holds into one value: from now on, the loss of one is the loss of all
     /// (docs/protocol.md#one-value). Earlier bonds of these holds end.
     pub(crate) fn bind(all: &[&Arc<Self>]) {
         let bond = (all.len() > 1)
@@ -218,7 +221,8 @@ impl Held {
         for held in all {
             held.bound.set(bond.clone());
         }
-        // Losses are checked after binding: a hold that was lost before has not notified the others.
+        // Losses are checked after the binding, because a hold that was lost earlier did not notify
+        // the others.
         for held in all {
             let lost = held.state.borrow().lost();
             if let Some(reason) = lost {
@@ -227,8 +231,8 @@ impl Held {
         }
     }
 
-    /// Tells the other holds of the same value, which may be of a later session, that this one is
-    /// lost.
+    /// Notifies the other holds of the same value, which may be in a later session, that this one
+    /// is lost.
     fn lose_others(&self, reason: LostReason) {
         self.bound.notify_others(self.directory.user(), |other| {
             let kept_until = other.session.upgrade()?.lease.kept_until();
@@ -240,8 +244,8 @@ impl Held {
         });
     }
 
-    /// Returns the path of the lock that was lost; if several are one value, that of the first
-    /// loss.
+    /// Returns the path of the lock that was lost; if several locks are one value, the path of the
+    /// one that was lost first.
     pub(crate) fn lost_path(&self) -> Arc<str> {
         self.bound
             .first_lost()
@@ -263,8 +267,9 @@ impl Held {
         self.cleanup.ticket(self.number.attempt())
     }
 
-    /// Reads the clock, so that a starved task cannot hide a loss, and returns why the lock is lost
-    /// by now; `None` if it is not. The holder that asks may be the first to find the loss.
+    /// Reads the clock, so that a starved task cannot hide a loss, and returns why the lock is
+    /// lost, or `None` if it is not. The holder that calls this may be the first to notice the
+    /// loss.
     pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
@@ -278,8 +283,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Ends the hold if the lease that the caller has set is over, whatever that of the session
-    /// says. Returns why the lock is lost.
+    /// Ends the hold if its hold lease has ended, whatever the state of the session lease. Returns
+    /// why the lock is lost.
     fn check_lease(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
@@ -295,8 +300,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Ends the hold if another hold of the same node has learned that the node is gone, and its
-    /// task was paused before it could tell. Returns why the lock is lost.
+    /// Ends the hold if another hold of the same node has learned that the node is gone, even if
+    /// that hold's task was paused before it notified the others. Returns why the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
         if self.path_node.is_missing() {
             self.node_deleted(self.name());
@@ -307,7 +312,8 @@ impl Held {
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns why the
     /// lock was lost, if it was.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
-        // The session lease is checked first: a lock that may be another's is not extended.
+        // The session lease is checked first, because a lock that another process may hold must not
+        // be extended.
         if let Some(reason) = self.check_lost() {
             return Err(reason);
         }
@@ -321,15 +327,15 @@ impl Held {
         Err(self.check_lost().unwrap_or(LostReason::Closed))
     }
 
-    /// Sets the lease that a caller has asked for with the lock, if any.
+    /// Sets the lease that the caller requested when it acquired the lock, if any.
     pub(crate) fn begin_lease(self: &Arc<Self>, lease: Option<Duration>) {
         if let Some(lease) = lease {
-            // The result can be ignored: the caller notices a loss by itself.
+            // The result can be ignored, because the caller notices a loss itself.
             let _ = self.set_lease(lease);
         }
     }
 
-    /// Returns how much of the lease that the caller has set is left; `None` without one.
+    /// Returns how much of the hold lease is left; `None` if there is none.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
         // The session lease is checked too: a lost lock has no time left.
         self.check_lost();
@@ -343,19 +349,21 @@ impl Held {
         self.state.borrow().state(valid)
     }
 
-    /// Returns whether it is held, in a session that still exists.
+    /// Returns whether the lock is held, in a session that still exists.
     pub(crate) fn is_held(self: &Arc<Self>) -> bool {
         self.session.strong_count() > 0 && self.check_lost().is_none()
     }
 
-    /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
+    /// Waits until the lock is lost or its session ends. The future keeps neither the session nor
+    /// the client open.
     pub(crate) fn when_lost(
         self: &Arc<Self>,
     ) -> impl Future<Output = LostReason> + Send + 'static + use<> {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
-        // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
+        // The future does not keep the hold, because the hold keeps the cleanup, whose task would
+        // outlive the client.
         let held = Arc::downgrade(self);
         async move {
             // The clock is read first, since no other task may have noticed an expired lease yet.
@@ -370,7 +378,7 @@ impl Held {
             };
             tokio::select! {
                 biased;
-                // An error means that it was released, and is gone.
+                // An error means that the hold was released and dropped.
                 Ok(state) = state.wait_for(|state| state.lost().is_some()) => {
                     state.lost().unwrap_or(LostReason::Closed)
                 }
@@ -390,12 +398,12 @@ impl Held {
         self.set(HoldState::end_write);
     }
 
-    /// Records that the caller has the lock.
+    /// Records that the caller has received the lock.
     pub(crate) fn set_had(&self) {
         self.had.store(true, Ordering::Release);
     }
 
-    /// Returns whether its caller has it.
+    /// Returns whether the caller has received the lock.
     pub(crate) fn is_had(&self) -> bool {
         self.had.load(Ordering::Acquire)
     }
@@ -410,12 +418,12 @@ impl Held {
         self.revocation_requested.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it is lost or released.
+    /// Returns whether the lock is lost or released.
     pub(crate) fn is_lost_or_released(&self) -> bool {
         self.state.borrow().is_lost_or_released()
     }
 
-    /// Records that the servers say that this node of the lock does not exist.
+    /// Records that the servers have reported that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
         self.handle_event(HoldEvent::NodeDeleted { node });
     }
@@ -425,7 +433,7 @@ impl Held {
         self.process_event(event, None)
     }
 
-    /// Releases the lock: has its node deleted, once. `done` receives the result.
+    /// Releases the lock: submits its node for deletion, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<ReleaseReply>) {
         self.check_shared_node();
         self.process_event(self.release_event(), done);
@@ -456,22 +464,22 @@ impl Held {
         effects
     }
 
-    /// Lets the state decide on an event, and carries out the effects in their order. `done`
+    /// Passes an event to the state, and carries out the resulting effects in order. `done`
     /// receives the result of a release. Returns `false` if the state refuses the event.
     fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<ReleaseReply>) -> bool {
-        // The ticket comes before the change, and is kept to the end: a flush counts the node even
-        // before the lock is seen as released or lost.
+        // The ticket is created before the change, and is kept to the end, so that a flush counts
+        // the node before other code can see the lock as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
-        // This comes before the change, too: no other hold of the node may say that it is held once
-        // this one says that it is lost.
+        // The node is marked before the change too, so that no other hold of the node reports that
+        // it is held once this one reports that it is lost.
         if let HoldEvent::NodeDeleted { node } = &event {
             if self.state.borrow().has_node(node) {
                 self.path_node.mark_missing();
             }
         }
         let mut effects = self.change(event);
-        // The session is kept for all of the effects. Without one nothing can be deleted any more,
-        // and no caller may wait for that: the drop of `done` is the answer.
+        // The session is kept alive for all of the effects. If it has ended, nothing can be deleted
+        // any more, and no caller may wait for a deletion: dropping `done` is the answer.
         let session = self.session.upgrade();
         while let Some(effect) = effects.next() {
             if let Effect::PassOn(deletion) = effect {
@@ -484,7 +492,7 @@ impl Held {
         !effects.is_refused
     }
 
-    /// Carries out one effect. An effect on the session is void without one.
+    /// Carries out one effect. If the session has ended, effects on the session do nothing.
     fn carry_out(
         self: &Arc<Self>,
         effect: Effect,
@@ -512,7 +520,8 @@ impl Held {
             }
             (Effect::LeaveNode, _) => self.path_node.hold_ended(self.number),
             (Effect::LoseNode, _) => self.path_node.hold_lost(),
-            // The loop handles `PassOn`. For all others the session is gone, and the node with it.
+            // The loop handles `PassOn`. For all other effects, the session has ended, and its
+            // nodes with it.
             (
                 Effect::PassOn(_)
                 | Effect::UpdateSession
@@ -622,7 +631,7 @@ mod tests {
                 .into_iter()
                 .any(|effect| effect == Effect::WakeWaiters)
         );
-        // Although the lease has been renewed since.
+        // The lock stays lost although the lease has been renewed since.
         session.lease.renewed(clock::now());
         assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
@@ -647,8 +656,8 @@ mod tests {
         assert!(!session.holds.any());
     }
 
-    /// What a waker that runs at the loss finds: the loss, how many attempts a flush waits for, and
-    /// whether the node is on its way to be deleted.
+    /// The state that a waker sees when it runs at the loss: the loss, the number of attempts for
+    /// which a flush waits, and whether the node was submitted for deletion.
     struct Witness {
         held: Arc<Held>,
         queue: Mutex<CleanupQueue>,
@@ -663,8 +672,8 @@ mod tests {
         }
     }
 
-    /// The lock is lost, then tasks are notified, then the node is deleted; a flush that they call
-    /// waits for the deletion.
+    /// First the lock is lost, then tasks are notified, then the node is deleted. A flush that
+    /// these tasks call waits for the deletion.
     #[tokio::test]
     async fn lease_end_notifies_before_deletion() {
         let server = Server::start().unwrap();
@@ -817,8 +826,8 @@ mod tests {
         clock::now().plus(Duration::from_secs(3600))
     }
 
-    /// Ends the lease of a hold while a task of an executor waits for the loss, and does `woken`
-    /// when it is woken.
+    /// Ends the lease of a hold while a task waits for the loss, and runs `woken` when that task is
+    /// woken.
     fn ends_while(held: &Arc<Held>, woken: impl FnOnce() + Send + 'static) {
         struct Does<F>(Mutex<Option<F>>);
 
@@ -839,7 +848,8 @@ mod tests {
         assert_eq!(held.state.borrow().lost(), Some(LostReason::LeaseOver));
     }
 
-    /// Otherwise the client's waiters would wait for the hold.
+    /// A release notifies the waiters even without a session; otherwise they would wait for the
+    /// hold indefinitely.
     #[tokio::test]
     async fn release_without_session_frees_waiters() {
         let server = Server::start().unwrap();
@@ -916,7 +926,7 @@ mod tests {
         assert!(!session.holds.any());
     }
 
-    /// Each hold that is registered while the session ends is notified of that, or finds it out,
+    /// Each hold that is registered while the session ends is notified of the end, or notices it,
     /// however the threads interleave.
     // Shows: telling-a-loss
     #[tokio::test]

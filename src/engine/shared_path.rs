@@ -1,18 +1,18 @@
-//! What the callers of one client share at one path: the nodes that they have one after the other
-//! or at once, and who waits for them. Path locks and the layers above use this file, which never
-//! sends a request.
+//! The state that the callers of one client share at one path: the nodes that callers hold one
+//! after the other or together, and the callers that wait for a node. Path locks and the layers
+//! above use this file, which never sends a request.
 //!
-//! [`PathState`] decides, behind one mutex that is held for one decision at a time, and never across
-//! an await or foreign code. Callers, holds and the
+//! [`PathState`] decides, under one mutex that is locked for one decision at a time, and never
+//! across an await or code outside the library. Callers, holds and the
 //! [task](crate::engine::attempts::shared_attempt) of the waiting callers report events to it.
 //! After unlocking the state, each of them acts on the decision: sends a grant, registers a hold
-//! with its session, wakes the task, or has the node deleted.
+//! with its session, wakes the task, or submits the node for deletion.
 //!
 //! In two of these steps the order matters:
-//! - A hold is in the state before its session or its caller knows it, so that each event of the
-//!   hold finds it there. A hold that is made for the next holder of a node is registered before
-//!   the session forgets the previous one: in between, the session would have no lock, and no
-//!   heartbeat.
+//! - A hold is added to the state before its session or its caller learns of it, so that each event
+//!   of the hold finds the hold there. A hold for the next holder of a node is registered before
+//!   the session forgets the previous hold. Otherwise the session would have no lock in between,
+//!   and would send no heartbeat.
 //! - A caller may leave while its grant is on the way. The channel returns the grant, which is then
 //!   released like any other: [`PathNode::pass_on`] passes its node to the next caller.
 
@@ -41,10 +41,10 @@ use crate::session::threads::clock;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
-/// What the callers of one client share at one path.
+/// The state that the callers of one client share at one path.
 pub(crate) struct SharedPath {
     pub(crate) state: Mutex<SharedState>,
-    /// Wakes the task of the callers of a kind.
+    /// Wakes the task for the callers of each kind.
     pub(crate) wake: ByKind<Notify>,
     guard_changes: GuardChanges,
 }
@@ -64,16 +64,16 @@ pub(crate) struct SharedAttempt {
     left: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
-    /// How often the lock was granted, and not lost.
+    /// The number of grants of the lock that were not lost.
     grants: u64,
-    /// The number of the session in which it was granted last.
+    /// The number of the session in which the lock was granted last.
     granted_in: SessionNumber,
     /// Until when the task sleeps; `None` if there is no such task.
     pub(crate) task_sleeps_until: Option<Instant>,
 }
 
-/// What ends with an attempt: its progress, and the ticket for which a flush waits if all callers
-/// have left the attempt.
+/// The values to drop when an attempt ends: its progress, and the ticket for which a flush waits if
+/// all callers have left the attempt.
 #[must_use]
 pub(crate) struct EndedAttempt {
     _progress: Option<ProgressReceiver>,
@@ -86,8 +86,8 @@ struct NodeEntry {
     number: NodeNumber,
     /// The kind of its grant.
     kind: Kind,
-    /// Whether the servers have said that it does not exist. Outside the state of the path, because
-    /// every query of a guard reads it.
+    /// Whether the servers have reported that the node does not exist. The flag is kept outside the
+    /// state of the path, because every query of a guard reads it.
     is_missing: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Waiter {
     pub(crate) lease: Option<Duration>,
     pub(crate) location: &'static Location<'static>,
     pub(crate) began: Instant,
-    /// The time that the caller gave.
+    /// The timeout that the caller passed.
     pub(crate) asked: Duration,
     /// How many grants of the lock were over when this caller arrived.
     pub(crate) grants: u64,
@@ -117,7 +117,7 @@ pub(crate) struct NewLock<'a> {
     /// The two numbers of the fencing token.
     pub(crate) token: (i64, u64),
     pub(crate) how: How,
-    /// Where the caller asks for the lock.
+    /// The source location of the call that acquires the lock.
     pub(crate) location: &'static Location<'static>,
 }
 
@@ -139,8 +139,9 @@ impl SharedPath {
         self.state.lock().path.holders().cloned().collect()
     }
 
-    /// Makes the grant of a lock by a node, which is closed. From here on the hold is a local
-    /// holder, even before the caller polls its future, and the session notifies it of a loss.
+    /// Creates the grant of a lock by a node, which is closed at first. From now on the hold counts
+    /// as a local holder, even before the caller polls its future, and the session notifies the
+    /// hold of a loss.
     pub(crate) fn grant(self: &Arc<Self>, lock: NewLock<'_>) -> Grant {
         let NewLock {
             session,
@@ -181,7 +182,8 @@ impl SharedPath {
             let session;
             let mut state = self.state.lock();
             let holder = state.path.open_hold(Kind::Shared);
-            // None joins a node that is known to be gone, even before its holds are notified.
+            // No reader joins a node that is known to be gone, even before the node's holds are
+            // notified.
             let holder = holder.filter(|holder| !holder.held.path_node.is_missing());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
@@ -204,23 +206,23 @@ impl SharedPath {
         }
     }
 
-    /// Returns a grant of the open node for a reader that waits for no other; `None` if there is no
-    /// such node.
+    /// Returns a grant of the open node for a reader that does not wait for others; `None` if there
+    /// is no open node.
     pub(crate) fn join(&self, location: &'static Location<'static>) -> Option<Grant> {
         self.join_or(location, |_| ()).ok()
     }
 
-    /// Returns whether a writer of this client is in the way of one that waits for no other. A lost
-    /// hold blocks no other, even if its loss is not recorded yet.
+    /// Returns whether a writer of this client blocks a writer that does not wait for others. A
+    /// lost hold does not block, even if its loss is not recorded yet.
     pub(crate) fn blocks_writer(&self) -> bool {
         let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
         // This applies even if the holder has released the lock since.
         holder.is_some_and(|holder| holder.held.check_lost().is_none())
     }
 
-    /// Handles a caller that may wait. `Ok` if it is a reader that shares the open node. `Err` if it
-    /// waits, with the number of its client's callers that it waits behind; `None` if an attempt
-    /// must be started for it.
+    /// Handles a caller that may wait. Returns `Ok` if the caller is a reader that shares the open
+    /// node. Returns `Err` if the caller waits, with the number of this client's callers ahead of
+    /// it, or `None` if an attempt must be started for it.
     pub(crate) fn arrive(
         &self,
         kind: Kind,
@@ -245,13 +247,14 @@ impl SharedPath {
         }
     }
 
-    /// Lets the grant of a caller that has asked the servers share its node, or hand it over on
-    /// release, unless others have, or are about to have, an open node.
+    /// Opens the node of a grant that a caller got from the servers for itself, so that the node
+    /// can be shared, or handed over on release. Does nothing if others have, or are about to have,
+    /// an open node.
     pub(crate) fn open(&self, grant: &Grant) {
         let (held, kind) = (&grant.held, grant.kind());
         let mut state = self.state.lock();
         let node = NodeNumber::of_first_hold(held.number);
-        // The node of a hold that has ended may be on its way out.
+        // The node of a hold that has ended may be about to be deleted.
         if !held.is_lost_or_released() && state.path.open(node) {
             state
                 .shared_attempts
@@ -260,8 +263,8 @@ impl SharedPath {
         }
     }
 
-    /// Carries out a decision, and wakes the task of the callers of this kind if an attempt is
-    /// wanted then.
+    /// Runs `decide` on the state, and wakes the task for the callers of this kind if an attempt is
+    /// then wanted.
     fn decide<T>(&self, kind: Kind, decide: impl FnOnce(&mut SharedState) -> T) -> T {
         let (result, wakes) = {
             let mut state = self.state.lock();
@@ -274,8 +277,8 @@ impl SharedPath {
         result
     }
 
-    /// Handles the departure of a caller. The task cancels an attempt that no caller waits for any
-    /// more, and releases its possible grant: a flush waits for that.
+    /// Handles the departure of a caller. If no caller waits for the attempt any more, the task
+    /// cancels it, and releases its grant if there is one. A flush waits for that.
     pub(crate) fn leave(&self, kind: Kind, at: Arrival, cleanup: &Cleanup) {
         let (waiter, is_abandoned) = {
             let mut state = self.state.lock();
@@ -293,8 +296,8 @@ impl SharedPath {
         }
     }
 
-    /// Grants the node that the attempt was granted: to the first that waits, or to all if they
-    /// share it. If none waits, it is released.
+    /// Passes the node that the attempt was granted to the first waiting caller or, for readers, to
+    /// all of them. If no caller waits, the node is released.
     pub(crate) fn granted(&self, kind: Kind, grant: Grant) {
         let (held, session) = (Arc::clone(&grant.held), Arc::clone(&grant.session));
         let (number, token) = (held.number, grant.token);
@@ -330,12 +333,13 @@ impl SharedPath {
                 .count_grant(&session, token);
             served
         };
-        // All are registered before one has the lock.
+        // All holds are registered before a caller has the lock.
         for (_, other) in served.iter().skip(1) {
             other.held.register(&session);
         }
         for (waiter, grant) in served {
-            // If the caller has left, the drop releases the grant, or passes it on if not shared.
+            // If the caller has left, the drop releases the grant or, if the node is not shared,
+            // passes it on.
             drop(waiter.send(grant));
         }
     }
@@ -353,7 +357,7 @@ impl Waiter {
 }
 
 impl SharedState {
-    /// Makes another hold of a node, which its session does not know yet.
+    /// Creates another hold of a node. The session does not know the hold yet.
     fn add_hold(
         &mut self,
         node: NodeNumber,
@@ -378,8 +382,8 @@ impl SharedState {
 }
 
 impl SharedAttempt {
-    /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with
-    /// this number.
+    /// Returns the number of grants that were not lost; 0 if the last grant was in another session
+    /// than the one with this number.
     pub(crate) fn grants_in(&self, session: Option<SessionNumber>) -> u64 {
         if session == Some(self.granted_in) {
             self.grants
@@ -406,11 +410,11 @@ impl SharedAttempt {
     }
 }
 
-/// Who has a node after one of its holds has left.
+/// What happens to a node after one of its holds has left.
 enum NodeAfter {
     /// The caller that has waited longest.
     Caller(Waiter, Grant),
-    /// The other holds of the node; none if the node is gone.
+    /// The other holds keep the node, or the node is already gone.
     Stays,
     Delete,
 }
@@ -423,14 +427,15 @@ impl NodeEntry {
         session: Option<&Arc<Session>>,
         deletion: &Deletion,
     ) -> NodeAfter {
-        // What the hold and its session have to say about the next holder; the other conditions are
-        // those of `PathState::next_holder` (docs/protocol.md#hand-off).
+        // The conditions on the hold and its session are checked here; `PathState::next_holder`
+        // checks the other conditions of a hand-off (docs/protocol.md#hand-off).
         let healthy = session.filter(|session| {
             deletion.may_pass_on && session.is_healthy() && !held.is_revocation_requested()
         });
         let (number, now) = (held.number, clock::now());
         let mut state = self.path.state.lock();
-        // Read once, under the mutex. Before the holds are told, this one is still among them.
+        // The flag is read once, under the mutex. Until the holds are notified, this hold is still
+        // among them.
         let is_missing = self.is_missing();
         let healthy = healthy.filter(|_| !is_missing);
         let next = state
@@ -465,8 +470,8 @@ impl PathNode for NodeEntry {
         deletion: Deletion,
     ) -> Option<Deletion> {
         let (mut held, mut deletion) = (Arc::clone(held), deletion);
-        // A grant whose caller has left, until the next hold is registered. The lock is released by
-        // then: all that the drop does is to have the session forget it.
+        // The grant of a caller that has left, kept until the next hold is registered. By then the
+        // lock is released, so the drop only removes it from the session.
         let mut taken_back: Option<Grant> = None;
         loop {
             let (waiter, grant) = match self.after_release(&held, session, &deletion) {
@@ -486,8 +491,8 @@ impl PathNode for NodeEntry {
                     observer::handed_over(&held.directory, &node, &node);
                     return None;
                 }
-                // The caller has just left. The drop alone would come back here once more for each
-                // that has left.
+                // The caller has just left. If the grant were dropped here, this function would be
+                // entered recursively, once for each caller that has left.
                 Err(grant) => {
                     held = Arc::clone(&grant.held);
                     deletion = held.take_back()?;
@@ -507,8 +512,8 @@ impl PathNode for NodeEntry {
     fn hold_lost(&self) {
         self.path.decide(self.kind, |state| {
             if state.path.waiters.of(self.kind).is_open(self.number) {
-                // A lost hold no longer blocked others, as far as the errors of waiting callers are
-                // concerned (docs/protocol.md#live-contender).
+                // A lost hold does not count as a contender in the errors of waiting callers
+                // (docs/protocol.md#live-contender).
                 let attempt = state.shared_attempts.of_mut(self.kind);
                 attempt.grants = attempt.grants.saturating_sub(1);
             }
@@ -518,8 +523,8 @@ impl PathNode for NodeEntry {
     }
 
     fn mark_missing(&self) {
-        // Another thread may be converting a node for one hold at a time at this moment; the node
-        // is then that hold's alone.
+        // A node for one hold at a time may be under conversion by another thread; then it belongs
+        // to that hold alone.
         if self.kind == Kind::Shared {
             self.is_missing.store(true, Ordering::Release);
         }
@@ -632,7 +637,7 @@ mod tests {
         told
     }
 
-    /// The callers' threads were paused between the drop of the receiver and the departure.
+    /// Tests callers whose threads are paused between the drop of the receiver and the departure.
     // Shows: hand-off
     #[tokio::test]
     async fn node_skips_departing_callers() {
@@ -754,7 +759,7 @@ mod tests {
         readers.leave(WRITERS, at, cleanup);
     }
 
-    /// Does both at once, in two threads.
+    /// Runs both closures at the same time, in two threads.
     fn at_once<O, T>(other: impl FnOnce() -> O + Send, this: impl FnOnce() -> T) -> T {
         let both = Barrier::new(2);
         std::thread::scope(|threads| {
@@ -890,7 +895,8 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
     }
 
-    /// Readers join neither in doubt nor while a write may still come.
+    /// Readers join neither while the session is in doubt nor while a write of unknown outcome may
+    /// still be committed.
     #[tokio::test]
     async fn readers_do_not_join_in_doubt() {
         let server = Server::start().unwrap();
@@ -903,7 +909,7 @@ mod tests {
         drop(beside);
         assert_eq!(scene.deleted(), 1);
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        // Never renewed.
+        // The lease of this session was never renewed.
         scene.session = Session::new(
             SessionNumber::FIRST.next(),
             handle,

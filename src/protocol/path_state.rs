@@ -1,5 +1,5 @@
-//! What the callers of one client have at one path: who waits, which nodes hold the lock, and by
-//! which holds. [`PathState`] decides who has a node next, and when it is deleted. Pure.
+//! The state of one client's callers at one path: which callers wait, and which nodes and holds
+//! have the lock. [`PathState`] decides who has a node next, and when it is deleted. Pure.
 //!
 //! ```text
 //!             granted          released, with another waiting; joined, if it is shared
@@ -10,18 +10,17 @@
 //!      '------------- closed: it goes with the last hold
 //!        last hold has left
 //! ```
-//! Each hold is recorded at its node, from the grant to its end: that of a caller who waited with
-//! others, of a try, of a fair lock, and a permit.
-//! Nothing else records the holders of a path. The nodes of
-//! callers who wait together are *open*: the first that waits has the node when a writer releases
-//! it, and readers share it, both within the [bounds](HandOff) (docs/protocol.md#hand-off,
-//! docs/protocol.md#shared-read-node). All other nodes are closed; that of a try is
-//! [opened](PathState::open) if no caller waits.
+//! Each hold is recorded at its node, from the grant to its end, whether the holder is a caller who
+//! waited with others, a try, a fair lock or a permit. No other structure records the holders of a
+//! path. The nodes of callers who wait together are *open*: when a writer releases such a node, the
+//! first waiting caller gets it, and readers share it, both within the [bounds](HandOff)
+//! (docs/protocol.md#hand-off, docs/protocol.md#shared-read-node). All other nodes are closed, but
+//! the node of a try is [opened](PathState::open) if no caller waits.
 //!
-//! Callers wait [separately by kind](crate::protocol::waiters). Readers and writers meet in one
-//! rule: a writer that waits closes the node of the readers. The next readers wait for another node,
-//! which is behind the writer's. A writer of another client is behind the node too, and so waits for
-//! no reader that came beyond the bounds.
+//! Callers wait [separately by kind](crate::protocol::waiters). One rule concerns both readers and
+//! writers: a waiting writer closes the node of the readers, and later readers wait for another
+//! node, which is behind the writer's. A writer of another client is behind the closed node too, so
+//! it does not wait for readers beyond the bounds.
 //!
 //! A hold leaves its node once, by the first of these:
 //! - [`released`](PathState::released): the hold needs its node deleted. The answer says whether
@@ -52,7 +51,7 @@ pub(crate) struct HandOff {
 
 #[cfg(test)]
 impl HandOff {
-    /// Each has its own node.
+    /// Each caller has a separate node.
     pub(crate) const NONE: Self = Self {
         max: 1,
         time: Duration::MAX,
@@ -60,9 +59,9 @@ impl HandOff {
 }
 
 impl Default for HandOff {
-    /// Another process waits for some milliseconds more than it would for one holder. Hand-offs
-    /// among tasks that do nothing take some microseconds each, so the time is the bound that
-    /// counts; the number is for a clock that stands still.
+    /// With these bounds, another process waits a few milliseconds longer than it would for one
+    /// holder. Hand-offs between idle tasks take a few microseconds each, so the time is usually
+    /// the effective bound; the number applies if the clock stops.
     fn default() -> Self {
         Self {
             max: 1_000,
@@ -94,7 +93,7 @@ impl<T> ByKind<T> {
     }
 }
 
-/// Who has a released node next.
+/// The next owner of a released node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PassOn<W> {
     /// The caller that has waited longest.
@@ -109,13 +108,14 @@ pub(crate) enum PassOn<W> {
 struct ClientNode<H> {
     /// The kind of its grant.
     kind: Kind,
-    /// The holds by which it is held, by their numbers.
+    /// The holds of the node, by their numbers.
     holds: BTreeMap<HoldNumber, H>,
-    /// When it was granted, and how many have had it since, where all readers that waited together
-    /// for it count as one.
+    /// When the node was granted, and how many callers have had it since. Readers that waited for
+    /// it together count as one caller.
     since: Moment,
     holders: u32,
-    /// Whether its hold has it for a conversion, which may exchange the node on the servers.
+    /// Whether a hold has reserved the node for a conversion, which may replace the node on the
+    /// servers.
     is_reserved: bool,
 }
 
@@ -150,7 +150,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
-        // A stream of readers would otherwise keep the node, and the writer would have no turn.
+        // Otherwise a stream of readers could keep the node, and the writer would never have a
+        // turn.
         if kind == Kind::Exclusive {
             self.waiters.of_mut(Kind::Shared).close();
         }
@@ -158,21 +159,21 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     /// Handles the arrival of a reader. `healthy` is whether it may be granted the open node now.
-    /// Returns that node and a hold of it if the reader has it too, by another hold, which must
-    /// [enter](Self::enter) it. `None` if the reader must wait, or ask the servers; no later reader
-    /// joins then.
+    /// Returns that node and one of its holds if the reader may share it; a new hold for the reader
+    /// must then [enter](Self::enter) the node. Returns `None` if the reader must wait, or ask the
+    /// servers; then no later reader joins.
     pub(crate) fn join(&mut self, now: Moment, healthy: bool) -> Option<(NodeNumber, H)> {
         let bounds = self.hand_off;
-        // A node whose last reader has left stays open until its deletion is on its way, and has no
-        // hold that another could be made of.
+        // A node whose last reader has left stays open until its deletion is on its way, but has no
+        // hold from which another could be made.
         let open = self.waiters.of(Kind::Shared).open_node()?;
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
         if healthy && node.another(bounds, now) {
             return Some((open, hold));
         }
-        // The node stays closed, even if the doubt ends: the readers that wait by then have a place
-        // in the queue, and later ones must not overtake them.
+        // The node stays closed even if the doubt ends, because readers that wait by then have a
+        // place in the queue, and later readers must not overtake them.
         self.waiters.of_mut(Kind::Shared).close();
         None
     }
@@ -208,8 +209,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         }
     }
 
-    /// Opens a node that was granted to a call by itself, unless this client has an open node, or is
-    /// about to have one. Returns whether it is open.
+    /// Opens a node that was granted to a single call, unless this client has an open node, or is
+    /// about to have one. Returns whether the node is open.
     pub(crate) fn open(&mut self, node: NodeNumber) -> bool {
         let kind = self.nodes.get(&node).map(|node| node.kind);
         let Some(kind) = kind.filter(|kind| self.waiters.of(*kind).may_open()) else {
@@ -219,21 +220,23 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         self.waiters.of(kind).is_open(node)
     }
 
-    /// Opens a node. A writer that waits has found no open node of readers that it could close, so
-    /// such a node stays closed.
+    /// Opens a node, except a node of readers while a writer waits: that writer found no open node
+    /// to close when it arrived.
     fn open_unless_waited_for(&mut self, kind: Kind, node: NodeNumber) {
         if kind == Kind::Exclusive || !self.waiters.of(Kind::Exclusive).is_waited_for() {
             self.waiters.of_mut(kind).open(node);
         }
     }
 
-    /// Handles the grant of a node to the attempt of the waiting callers. The first hold of the node
-    /// is replaced by `hold`, which is that of a caller. Returns who has the node: the first that
-    /// waits, by this hold, or all that wait, the others by further holds. None if none waits.
+    /// Handles the grant of a node to the attempt of the waiting callers. The first hold of the
+    /// node is replaced by `hold`, which belongs to a caller. Returns the callers that get the
+    /// node: the first waiting writer, with `hold`, or all waiting readers, the others with further
+    /// holds. The list is empty if no caller waits.
     pub(crate) fn granted(&mut self, kind: Kind, number: HoldNumber, hold: H) -> Vec<W> {
         let node = NodeNumber::of_first_hold(number);
         self.waiters.of_mut(kind).attempt_ends();
-        // A hold that has ended has left no node: another attempt starts for those that wait.
+        // If the hold has ended, the node is gone, and another attempt starts for the callers that
+        // wait.
         let Some(state) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
@@ -268,8 +271,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         // A hold that has left already does not take the node from the others.
         let has_left = state.holds.remove(&hold).is_none();
         if has_left || !state.holds.is_empty() {
-            // A reader that was asked to give the lock up, or whose write is of unknown outcome, lets
-            // no further one in.
+            // If the reader was asked to release the lock, or its write has an unknown outcome, no
+            // further reader joins.
             if !has_left && !healthy {
                 self.close_node(node);
             }
@@ -284,11 +287,11 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Takes the caller that has a node next after its last hold has left; `None` if the node must
     /// be deleted (docs/protocol.md#hand-off). A hand-off requires all of these:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
-    ///   revocation is requested, since another client then waits for the node to go;
+    ///   revocation is requested, because another client then waits for the deletion of the node;
     /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
     /// - the node is open: no hold of it was lost, and no conversion has it;
     /// - a caller waits;
-    /// - the bounds allow another holder, which this counts.
+    /// - the bounds allow another holder. This check counts the holder.
     fn next_holder(
         &mut self,
         node: NodeNumber,
@@ -313,8 +316,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         self.forget_if_left(node);
     }
 
-    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be
-    /// deleted, the hold stays.
+    /// Records that a hold of this node is lost, so that no other caller gets the node. The hold
+    /// stays until the node may be deleted.
     pub(crate) fn hold_lost(&mut self, node: NodeNumber) {
         self.close_node(node);
         self.forget_if_left(node);
@@ -336,8 +339,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         self.waiters.of_mut(Kind::Shared).close_node(node);
     }
 
-    /// Closes the node of a hold that is about to be converted. A hold that has left already closes
-    /// nothing: another one may have the node by then.
+    /// Closes the node of a hold that is about to be converted. A hold that has already left does
+    /// not close the node, because another hold may have it by then.
     pub(crate) fn reserve(&mut self, node: NodeNumber, hold: HoldNumber) {
         let state = self.nodes.get_mut(&node);
         if let Some(state) = state.filter(|state| state.holds.contains_key(&hold)) {
@@ -346,16 +349,18 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         }
     }
 
-    /// Records that the servers have said that the node does not exist. Returns all its holds, which
-    /// the caller must notify; none if this was known. From here on none joins.
+    /// Records that the servers have reported that the node does not exist. Returns all its holds,
+    /// which the caller must notify; the list is empty if this was already known. From now on, no
+    /// caller joins the node.
     pub(crate) fn node_missing(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
-        // Once a conversion has reserved the node, only the hold that reserved it counts: what an
-        // earlier hold learns late is about the node from before the conversion.
+        // Once a conversion has reserved the node, only reports of the hold that reserved it count.
+        // A late report of an earlier hold concerns the node from before the conversion.
         let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
         let Some(state) = self.nodes.get_mut(&node).filter(|state| knows(state)) else {
             return Vec::new();
         };
-        // The node itself stays until a hold says that it is lost, which wakes those that wait.
+        // The entry of the node stays until a hold reports its loss, which wakes the waiting
+        // callers.
         std::mem::take(&mut state.holds).into_values().collect()
     }
 
@@ -431,7 +436,7 @@ mod tests {
         let waiters = path.waiters.of(kind);
         assert!(!waiters.is_under_way() && waiters.is_open(node(7)) && !waiters.is_open(node(8)));
         assert_eq!((path.open_hold(kind), holders(&path)), (Some(&7), vec![7]));
-        // The holder, and the other that waits.
+        // The holder, and the other waiting caller.
         assert_eq!(path.waiters.of(kind).ahead_of_last(), 2);
         let waiters = path.waiters.of_mut(kind);
         assert_eq!(

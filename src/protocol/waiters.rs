@@ -1,17 +1,17 @@
 //! The callers of one client that wait for a lock of one kind, in the order of their arrival, and
 //! the attempt that is made for them. Pure.
 //!
-//! While anybody waits and there is no open node, one attempt is under way on behalf of all
-//! (docs/protocol.md#hand-off): any number of callers cost one node, one watch and one list. An
-//! attempt has no deadline. A caller whose deadline has passed leaves, and the attempt goes on for
-//! the others; an attempt that no caller waits for any more is cancelled.
+//! While callers wait and there is no open node, one attempt is under way on behalf of all of them
+//! (docs/protocol.md#hand-off), so any number of callers cost one node, one watch and one list. An
+//! attempt has no deadline. When a caller's deadline has passed, it leaves, and the attempt
+//! continues for the others. When no caller waits any more, the attempt is cancelled.
 //!
-//! The *open* node is the one that the next caller may have: readers join it, and a writer has it
-//! when the writer before releases it. The [state of the path](crate::protocol::path_state) opens
+//! The *open* node is the node that the next caller may get: readers join it, and a writer gets it
+//! when the previous writer releases it. The [state of the path](crate::protocol::path_state) opens
 //! nodes and closes them.
 //!
-//! A failed attempt ends the wait of those that were there when it began. Later callers have another
-//! attempt, with its full time and number of tries.
+//! A failed attempt ends the wait of the callers that waited when it began. Later callers get
+//! another attempt, with the full time and number of tries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,10 @@ use crate::protocol::numbers::{AttemptNumber, NodeNumber};
 /// The order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival {
-    /// `false` before `true`: a caller whose lock was lost before it had it goes before later
-    /// callers.
+    /// `false` sorts before `true`, so that a caller whose lock was lost before the caller received
+    /// it goes before later callers.
     is_new: bool,
-    /// The number of the caller, which the hold has that it gets.
+    /// The number of the caller, which the hold that the caller gets also has.
     number: AttemptNumber,
 }
 
@@ -43,7 +43,7 @@ impl Arrival {
 struct WaitingCaller<W, D> {
     waiter: W,
     deadline: Option<D>,
-    /// How many attempts had begun when it came.
+    /// The number of attempts that had begun when the caller arrived.
     attempts: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Waiters<W, D> {
     open: Option<NodeNumber>,
     /// Whether an attempt is under way.
     attempt: bool,
-    /// How many have begun.
+    /// The number of attempts that have begun.
     attempts: u64,
 }
 
@@ -88,8 +88,8 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         );
     }
 
-    /// Removes a caller that waits no more, since it has left or has its answer; `None` if it did not
-    /// wait.
+    /// Removes a caller that no longer waits, because it has left or has its answer. Returns `None`
+    /// if the caller did not wait.
     pub(crate) fn take(&mut self, at: Arrival) -> Option<W> {
         let WaitingCaller {
             waiter, deadline, ..
@@ -100,7 +100,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         Some(waiter)
     }
 
-    /// Removes the first that waits.
+    /// Removes the first waiting caller.
     pub(super) fn take_first(&mut self) -> Option<(Arrival, W)> {
         let at = *self.waiting.first_key_value()?.0;
         Some((at, self.take(at)?))
@@ -111,7 +111,8 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         self.open.is_none() && !self.attempt && !self.waiting.is_empty()
     }
 
-    /// Returns whether a node that was granted apart may be opened: no caller has one, or is about to.
+    /// Returns whether a node that was granted to a separate call may be opened, which requires
+    /// that there is no open node, and none is about to be granted.
     pub(super) fn may_open(&self) -> bool {
         self.open.is_none() && !self.attempt && self.waiting.is_empty()
     }
@@ -132,32 +133,32 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         self.attempt
     }
 
-    /// Has an attempt that no caller waits for no longer under way. Returns whether there was one,
-    /// which must be cancelled.
+    /// Marks an attempt that no caller waits for as no longer under way. Returns whether there was
+    /// such an attempt, which the caller of this function must cancel.
     pub(crate) fn abandon_attempt(&mut self) -> bool {
-        // The attempt counts as ended at once: for a caller that comes while it is cancelled another
-        // one starts.
+        // The attempt counts as ended at once, so that another attempt starts for a caller that
+        // arrives while this one is being cancelled.
         let is_abandoned = self.attempt && self.waiting.is_empty();
         self.attempt &= !is_abandoned;
         is_abandoned
     }
 
-    /// Returns whether anybody waits.
+    /// Returns whether a caller waits.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns how many callers are before the last waiting one: the other waiting ones, and the
-    /// holder.
+    /// Returns how many callers are before the last waiting caller: the other waiting callers, and
+    /// the holder.
     pub(crate) fn ahead_of_last(&self) -> usize {
         self.waiting.len().saturating_sub(1) + usize::from(self.has_open_node())
     }
 
-    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it
-    /// began.
+    /// Handles the failure of the attempt. Returns the callers for which the attempt was made,
+    /// which are those that waited when it began.
     pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
-        // A caller that came later has not had its time, or its number of tries.
+        // A caller that arrived later has not yet had its full time, or its number of tries.
         let is_told = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
         let told: Vec<_> = self
             .waiting
@@ -168,7 +169,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         told.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
-    /// Removes all that wait.
+    /// Removes all waiting callers.
     pub(crate) fn take_all(&mut self) -> Vec<W> {
         self.deadlines.clear();
         std::mem::take(&mut self.waiting)
@@ -177,7 +178,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
             .collect()
     }
 
-    /// Returns the first that waits.
+    /// Returns the first waiting caller.
     pub(crate) fn first(&self) -> Option<&W> {
         self.waiting.values().next().map(|waiting| &waiting.waiter)
     }
@@ -188,9 +189,10 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         Some((*deadline, &self.waiting.get(at)?.waiter))
     }
 
-    /// Removes those whose deadline has passed. Returns each with the number of those that were
-    /// before it. One pass over the queue serves all of them, and the task's timer fires once in a
-    /// millisecond at most: so does this, however many deadlines there are.
+    /// Removes the callers whose deadline has passed. Returns each with the number of callers that
+    /// were before it. One pass over the queue handles all of them. The task's timer fires at most
+    /// once per millisecond, so there is at most one pass per millisecond, however many deadlines
+    /// there are.
     pub(crate) fn late(&mut self, now: D) -> Vec<(W, usize)> {
         let over: BTreeSet<_> = self
             .deadlines
@@ -198,7 +200,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
             .take_while(|(deadline, _)| *deadline <= now)
             .map(|(_, at)| *at)
             .collect();
-        // None behind the last of them has to be counted.
+        // Callers behind the last of them need not be counted.
         let Some(last) = over.last() else {
             return Vec::new();
         };
@@ -214,17 +216,17 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
             .collect()
     }
 
-    /// Has callers get this node next.
+    /// Makes this the node that callers get next.
     pub(super) fn open(&mut self, node: NodeNumber) {
         self.open = Some(node);
     }
 
-    /// Has no further caller get the open node: one that arrives, or waits, has the next.
+    /// Closes the open node: callers that arrive or wait get the next node.
     pub(crate) fn close(&mut self) {
         self.open = None;
     }
 
-    /// Has no further caller get this node.
+    /// Closes this node, so that no further caller gets it.
     pub(super) fn close_node(&mut self, node: NodeNumber) {
         self.open.take_if(|open| *open == node);
     }
@@ -239,7 +241,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         self.open.is_some()
     }
 
-    /// Returns whether it is this one.
+    /// Returns whether the open node is this one.
     pub(crate) fn is_open(&self, node: NodeNumber) -> bool {
         self.open == Some(node)
     }

@@ -1,12 +1,13 @@
 //! The core of a client: what all of its handles share, over all of its sessions.
 //!
-//! A call gets the current session from the core, or waits for the next one. The supervisor says in
-//! [`Phase`] which of the two it is; its last error ends the wait of a call that has seen a whole
-//! round of connecting fail. The core also says why a call ends without a session: the client is
-//! closed, or drained, after which it grants no lock (docs/protocol.md#drain).
+//! A call gets the current session from the core, or waits for the next one. The supervisor
+//! publishes the current [`Phase`], which shows which of the two applies. If a whole round of
+//! connecting fails while a call waits, the call ends with the last error of that round. The core
+//! also reports why a call ends without a session: the client is closed, or is drained, after which
+//! it grants no lock (docs/protocol.md#drain).
 //!
-//! Path locks keep the core, and the core keeps no path lock. The drop of the last handle, guard or
-//! attempt drops it, which asks the supervisor to close the session
+//! Path locks own the core, and the core owns no path lock. When the last handle, guard or attempt
+//! is dropped, the core is dropped too, which tells the supervisor to close the session
 //! (docs/protocol.md#session-lifetime).
 
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(crate) struct Core {
     /// The description of this process in its nodes.
     pub(crate) process: Process,
     pub(crate) credentials: Credentials,
-    /// Whether the servers have turned out not to know containers.
+    /// Whether the servers have shown that they do not support containers.
     pub(super) no_containers: AtomicBool,
     /// The labels of its locks in metrics.
     #[cfg(feature = "metrics")]
@@ -53,14 +54,14 @@ pub(crate) struct Core {
     pub(crate) guard_changes: GuardChanges,
 }
 
-/// Notifies watchers when a guard's hold of this client comes or goes.
+/// Notifies watchers when a hold of this client is given to a guard, or ends.
 #[derive(Clone, Default)]
 pub(crate) struct GuardChanges(watch::Sender<()>);
 
 impl GuardChanges {
     pub(crate) fn notify(&self) {
-        // There is nearly always no watcher. A watcher that comes now looks at the holders after it
-        // registers, and finds this change: one of the two fences comes first.
+        // Usually there is no watcher. A watcher that registers now reads the holders after its
+        // registration, and finds this change, because one of the two fences comes first.
         fence(Ordering::SeqCst);
         if self.0.receiver_count() > 0 {
             self.0.send_replace(());
@@ -100,7 +101,7 @@ impl Core {
         let limit = pending.borrow().next;
         let session = self.live();
         let live = session.clone();
-        // Detached, so that a caller that leaves does not stop the deletions.
+        // The task is detached, so that a caller that leaves does not stop the deletions.
         let flushed = self.tasks.start(async move {
             let clean = async {
                 // An error is impossible: cleanup lives as long as its thread.
@@ -113,7 +114,7 @@ impl Core {
             tokio::time::timeout(timeout, clean).await
         });
         match flushed.detach().await {
-            // The client is closed: its nodes go with its sessions.
+            // The client is closed, so its nodes are deleted with its sessions.
             Err(_) if self.is_closed() && self.end_is_confirmed().await => Ok(()),
             Err(_) => Err(ReleaseError::SessionNotClosed {
                 waited: started.elapsed(),
@@ -169,10 +170,11 @@ impl Core {
         sessions
     }
 
-    /// Makes calls that acquire a lock, waiting and later ones, end as if the client were closed.
+    /// Ends every call that acquires a lock, now or later, as if the client were closed.
     pub(crate) fn begin_drain(&self) {
         self.shared.drained.store(true, Ordering::SeqCst);
-        // The wakers of callers are contained, and the others are those of this client's runtime.
+        // Panics in the wakers of callers are contained; the other wakers belong to this client's
+        // runtime.
         self.shared.drain_began.notify_waiters();
     }
 
@@ -216,14 +218,14 @@ impl Core {
         self.shared.state.subscribe()
     }
 
-    /// Returns whether missing directories are created as containers: unless the servers do not
-    /// know them.
+    /// Returns whether missing directories are created as containers, which is the case unless the
+    /// servers do not support them.
     pub(crate) fn makes_containers(&self) -> bool {
         !self.no_containers.load(Ordering::Relaxed)
     }
 
-    /// Creates missing directories as ordinary nodes from now on, since the servers do not know
-    /// containers.
+    /// Creates missing directories as ordinary nodes from now on, because the servers do not
+    /// support containers.
     pub(crate) fn make_no_containers(&self) {
         if !self.no_containers.swap(true, Ordering::Relaxed) {
             log::warn!(
@@ -232,8 +234,8 @@ impl Core {
         }
     }
 
-    /// Repeats a request in whatever session there is, by the client's retry policy, until there is
-    /// an answer. When a session ends, the next one is asked at once.
+    /// Repeats a request in the current session, under the client's retry policy, until there is an
+    /// answer. When a session ends, the request is sent in the next one at once.
     pub(crate) async fn repeat<T, F>(
         &self,
         request: impl Fn(Arc<Session>, zk::Client) -> F + Send + Sync,
@@ -271,7 +273,7 @@ impl Core {
         Error::new(purpose, path, why).with_credentials(self.credentials.exist)
     }
 
-    /// Returns why a call's work has stopped before it was done; see
+    /// Returns why a call's work stopped before it was done; see
     /// [`ClientState::why_ended`](ClientState::why_ended).
     pub(crate) fn why_ended(&self) -> RequestFailure {
         self.shared.why_ended()
@@ -302,8 +304,8 @@ impl Core {
                     return Ok(Arc::clone(session));
                 }
                 Phase::Live(_) | Phase::Connecting => {}
-                // A round of connecting that had failed before this call does not count: another is
-                // requested.
+                // A round of connecting that failed before this call does not count, so the call
+                // requests another.
                 Phase::Down(_) if first => self.shared.wanted.notify_one(),
                 Phase::Down(error) => return Err(NoSession::Unreachable(error.clone())),
                 Phase::Closed(CloseReason::Closed) => return Err(NoSession::Closed),

@@ -1,6 +1,6 @@
-//! Sessions: establishes them, watches the current one, renews its lease, and cleans up its
-//! orphans. The engine uses it, and names locks; a session knows nodes and holds, by two traits that
-//! the engine implements (`NodeOwner`, `SessionLock`).
+//! Establishes sessions, watches the current one, renews its lease, and cleans up its orphans. The
+//! engine uses this module. Locks are named only in the engine; a session knows nodes and holds,
+//! through two traits that the engine implements (`NodeOwner`, `SessionLock`).
 //!
 //! ```text
 //!   core (what a client's handles share) --> the current session, or the wait for the next
@@ -13,9 +13,9 @@
 //!   contents (nodes, holds, watches)  <---- leftovers (deletes what no call needs)
 //! ```
 //!
-//! In this layer, *the lease* is that of the session, and a *hold lease* the one that a caller has
-//! set for its lock. A node is *gone* when it does not exist any more, a session has *ended*, a
-//! lock is *lost*.
+//! In this layer, *the lease* is the lease of the session, and a *hold lease* is the one that a
+//! caller has set for its lock. A node that no longer exists is *gone*; a session *ends*; a lock is
+//! *lost*.
 
 pub(crate) mod contents;
 pub(crate) mod core;

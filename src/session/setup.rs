@@ -1,12 +1,13 @@
-//! Makes a client of its options, and starts the thread that its sessions run on.
+//! Creates a client from its options, and starts the thread on which its sessions run.
 //!
-//! Options that no server can make right are refused here, before any connection: the connect
-//! string, the name, credentials, TLS. Then the thread of the lease is started, unless the process
-//! has it, and the thread of the client, which runs the supervisor and the cleanup. With
-//! [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls wait that need it.
+//! Options that are invalid whatever the servers answer are refused here, before any connection:
+//! the connect string, the name, credentials, TLS. Then the lease thread is started, unless the
+//! process already has one, and the client's thread, which runs the supervisor and the cleanup.
+//! With [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls that
+//! need a session wait for it.
 //!
-//! The core exists before the first session: the drop of a call that connects drops it, and so
-//! stops the thread.
+//! The core exists before the first session. So if a call that connects is dropped, the core is
+//! dropped too, which stops the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,7 +47,7 @@ pub(crate) struct Setup {
     pub(crate) connect_timeout: Duration,
     pub(crate) retry: RetryPolicy,
     pub(crate) namespace: String,
-    /// The name of the client; `None` is that of the program.
+    /// The name of the client; `None` stands for the name of the program.
     pub(crate) name: Option<String>,
     pub(crate) acl: Vec<Acl>,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
@@ -57,14 +58,14 @@ pub(crate) struct Setup {
     #[cfg(feature = "sasl-digest-md5")]
     pub(crate) sasl: Option<(String, String)>,
     pub(crate) session: SessionOptions,
-    /// The prefixes of paths that are labels.
+    /// The path prefixes that are used as labels.
     #[cfg(feature = "metrics")]
     pub(crate) metrics_prefixes: Vec<String>,
 }
 
-/// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and
-/// 15 s without an answer lose no lock (docs/protocol.md#session-timeout). Within the servers'
-/// default limit of 40 s.
+/// The default is long enough to outlast a hung leader with the servers' default settings: the
+/// servers notice the leader after 10 s, and 15 s without an answer lose no lock
+/// (docs/protocol.md#session-timeout). The default is below the servers' default limit of 40 s.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -94,10 +95,10 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Returns whether the client authenticates to the servers, other than by a connector of the
-    /// user.
+    /// Returns whether the client authenticates to the servers by other means than the user's
+    /// connector.
     fn has_credentials(&self) -> bool {
-        // The servers' X509AuthenticationProvider takes the name in it.
+        // The servers' X509AuthenticationProvider uses the name in the certificate.
         #[cfg(feature = "tls")]
         if self.tls.as_ref().is_some_and(|tls| tls.identity.is_some()) {
             return true;
@@ -109,8 +110,7 @@ impl Setup {
         !self.auth.is_empty()
     }
 
-    /// Returns the servers as they are to be connected, by which connector, and how they are asked
-    /// by TLS.
+    /// Returns the servers, the connector for them, and the function that asks a server over TLS.
     fn connector(
         &self,
         servers: Servers,
@@ -215,7 +215,7 @@ fn start(
         servers,
         connector,
         handshake,
-        // The wire format has a number of milliseconds in 32 bits.
+        // The wire format has 32 bits for the number of milliseconds.
         session_timeout: setup.session_timeout.clamp(
             Duration::from_millis(1),
             Duration::from_millis(i32::MAX as u64),

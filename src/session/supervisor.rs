@@ -12,11 +12,11 @@
 //!                                      close: ends the session, waits for the servers' word
 //! ```
 //!
-//! A session ends by the servers' word, by the client library's clock, by an answer that shows
-//! another owner of a node (docs/protocol.md#replaced-session), by the end of the library's task, or
-//! because it is of no more use: connection after connection was given up before a write was
-//! answered, so that the next session is given more time (docs/protocol.md#server-timeout). Sessions
-//! before the current one are ended on the servers too, beside all this
+//! A session ends because the servers report it, because the client library's clock says so,
+//! because an answer shows another owner of a node (docs/protocol.md#replaced-session), because the
+//! client library's task has ended, or because the session is of no use: every connection was given
+//! up before a write was answered, so the next session gets more time
+//! (docs/protocol.md#server-timeout). Meanwhile, earlier sessions are ended on the servers too
 //! (docs/protocol.md#close-confirmed).
 //!
 //! Each step is published before the tasks that wait for it are woken: the session is in its phase
@@ -47,7 +47,7 @@ use crate::session::threads::clock;
 use crate::session::threads::mutex::Mutex;
 use crate::session::threads::waker::contain_panic;
 
-/// Where a client is between its first session and its end.
+/// The phase of a client between its first session and its end.
 #[derive(Clone)]
 pub(crate) enum Phase {
     /// A session is being established, the first one or the next. Next: `Live`, or `Down` when the
@@ -65,7 +65,7 @@ pub(crate) enum Phase {
 /// Why a client is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// The client was closed by `close` or its drop, or its supervisor panicked.
+    /// The client was closed by `close`, the client was dropped, or its supervisor panicked.
     Closed,
     /// The servers refused the credentials.
     AuthFailed,
@@ -105,16 +105,16 @@ pub(crate) enum CloseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// The client, which was made by [`connect_lazy`](crate::ClientBuilder::connect_lazy), has had
-    /// no session yet, and goes on asking for one.
+    /// The client, which was created by [`connect_lazy`](crate::ClientBuilder::connect_lazy), has
+    /// had no session yet, and keeps requesting one.
     Connecting,
     /// The client has a session and is connected to a server.
     Connected,
-    /// The connection is interrupted. The session, and every lock with it, may or may not be alive
-    /// at the servers.
+    /// The connection is interrupted. The session, and with it every lock, may or may not still
+    /// exist on the servers.
     Suspended,
-    /// The session has ended, and every lock with it. The client asks for another session until it
-    /// has one.
+    /// The session has ended, and every lock with it. The client requests sessions until it gets
+    /// another one.
     ///
     /// During an outage no server reports the end, so this state may come after other processes
     /// were granted the locks. The guards are lost by the clock, before these grants.
@@ -140,7 +140,7 @@ impl fmt::Display for ConnectionState {
 pub(crate) struct ClientState {
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) state: watch::Sender<ConnectionState>,
-    /// Notified when a call needs a session although the last round of connecting failed.
+    /// Notified when a call needs a session after a failed round of connecting.
     pub(crate) wanted: Notify,
     /// Whether the client is to be closed.
     pub(crate) stop: watch::Sender<bool>,
@@ -149,8 +149,8 @@ pub(crate) struct ClientState {
     pub(crate) session_closed: watch::Sender<Option<bool>>,
     /// The ids of the last sessions, the current one included.
     sessions: Mutex<Vec<i64>>,
-    /// Why the last try to get a session failed, for calls whose time passes without one; `None`
-    /// while there is one.
+    /// Why the last try to get a session failed, for calls that reach their deadline without a
+    /// session; `None` while there is a session.
     pub(crate) why_no_session: Mutex<Option<ConnectError>>,
     /// Whether the client grants no lock any more, because it is about to be closed
     /// (docs/protocol.md#drain).
@@ -159,12 +159,12 @@ pub(crate) struct ClientState {
     pub(super) drain_began: Notify,
 }
 
-/// Why there is no answer although the client lives: the task that was to get it has panicked.
+/// Why a call has no answer although its client has not ended: the call's task panicked.
 #[derive(Debug, Error)]
 #[error("a task of the client ended before it had an answer")]
 struct TaskEnded;
 
-/// How many sessions are known as this client's.
+/// The number of a client's last sessions whose ids are kept.
 const KNOWN_SESSIONS: usize = 16;
 
 impl ClientState {
@@ -182,8 +182,8 @@ impl ClientState {
         })
     }
 
-    /// Returns why a call's work has stopped before it was done: by the end of the client, or,
-    /// where that lives, by the end of the task (docs/protocol.md#contained-lines).
+    /// Returns why a call's work stopped before it was done: because the client has ended, or else
+    /// because the task has (docs/protocol.md#contained-lines).
     pub(super) fn why_ended(&self) -> RequestFailure {
         match *self.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
@@ -225,8 +225,8 @@ impl ClientState {
         );
         self.know(id);
         *self.why_no_session.lock() = None;
-        // The phase comes before the state, so that a task that is notified that the client is
-        // connected finds its session.
+        // The phase is published before the state, so that a task that is notified of the
+        // connection finds the session.
         self.phase.send_replace(Phase::Live(Arc::clone(&session)));
         self.publish_state(ConnectionState::Connected);
         session
@@ -241,7 +241,7 @@ impl ClientState {
         });
     }
 
-    /// Makes calls end, both the ones that wait for a session and later ones.
+    /// Ends all calls that need a session: the ones that wait for it, and later ones.
     fn refuse(&self, closing: CloseReason) {
         self.phase.send_replace(Phase::Closed(closing));
     }
@@ -253,8 +253,8 @@ impl ClientState {
     }
 }
 
-/// Closes the client if its supervisor does not end by returning: it may panic, in the client
-/// library or in a tracing subscriber that this calls.
+/// Closes the client if its supervisor ends without returning. The supervisor may panic in the
+/// client library, or in a tracing subscriber that the client library calls.
 struct CloseOnDrop(Arc<ClientState>);
 
 impl Drop for CloseOnDrop {
@@ -273,12 +273,12 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Receives whether the first try to connect has given a session.
+/// Receives the result of the first try to connect.
 pub(super) type Connected = oneshot::Sender<Result<(), ConnectError>>;
 
-/// Supervises a client from its first session until it is closed. With `connected` the first try
-/// decides whether there is a client; without, the client is there at once, and tries for as long
-/// as it is.
+/// Supervises a client from its first session until it is closed. With `connected`, the first try
+/// decides whether the client is created; without it, the client exists at once, and tries until it
+/// is closed.
 pub(super) async fn supervise(
     shared: Arc<ClientState>,
     connected: Option<Connected>,
@@ -297,15 +297,15 @@ pub(super) async fn supervise(
             };
             match dialled {
                 Ok(handle) => {
-                    // The session is published before the caller is notified, who may need it at
-                    // once.
+                    // The session is published before the caller is notified, because the caller
+                    // may need it at once.
                     let first = shared.begin(SessionNumber::FIRST, handle, options);
                     // If the caller has left, the core has been dropped, and the session is closed
                     // below.
                     let _ = connected.send(Ok(()));
                     first
                 }
-                // The caller may have left, and the error is for no one else.
+                // If the caller has left, no other task needs the error.
                 Err(error) => return drop(connected.send(Err(error))),
             }
         }
@@ -320,22 +320,22 @@ pub(super) async fn supervise(
         let ending = session.handle().as_ref().map(Ending::new);
         let connections = ConnectionHistory::new(dialer.server_timeout, session.timeout(), began);
         if let Some(spare) = dialer.spare(&session) {
-            // The task ends with the session. Without it, the locks of a long outage may be lost.
+            // The task ends with the session. Without the task, a long outage may lose locks.
             background::spawn(spare::run(Arc::clone(&session), spare));
         }
         let mut heartbeat = background::spawn(heartbeat::run(Arc::clone(&session)));
         let end = tokio::select! {
-            // The heartbeat ends with the session, so how the session ended is asked first.
+            // The heartbeat ends with the session, so the end of the session is checked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // A heartbeat that ends before its session has panicked (in a log line of the client
-            // library), and without one no lease is renewed.
+            // A heartbeat task that ends before its session has panicked (in a log line of the
+            // client library), and without heartbeats no lease is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Ended
             }
-            // A stop that came before this session is noticed too: `wait_for` looks at the value
-            // first.
+            // A stop that was requested before this session is noticed too, because `wait_for`
+            // checks the current value first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
         match end {
@@ -345,8 +345,8 @@ pub(super) async fn supervise(
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
-                // The wait lets releases under way return; the servers keep the nodes until the
-                // session expires.
+                // The wait lets calls of `release` that are under way return; the servers keep the
+                // nodes until the session expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
@@ -384,21 +384,21 @@ pub(super) async fn supervise(
     }
 }
 
-/// Why the supervisor is done with a session.
+/// Why the supervisor stops watching a session.
 enum SessionEnd {
     /// The session has ended, or its heartbeat has panicked.
     Ended,
     /// The servers refused the credentials.
     AuthFailed,
-    /// The server timeout cut each connection before a write was answered; the session may still be
-    /// alive.
+    /// The client gave up each connection after the server timeout, before a write was answered;
+    /// the session may still be alive.
     Stalled,
     /// The client is to be closed.
     Stopped,
 }
 
-/// Publishes a session's state until the session ends, or has stalled by the history of its
-/// connections.
+/// Publishes a session's state until the session ends, or until the history of its connections
+/// shows that it has stalled.
 async fn watch_session(
     shared: &ClientState,
     session: &Session,
@@ -410,8 +410,8 @@ async fn watch_session(
     let mut state = states.peek_state();
     loop {
         let (last_renewal, now) = session.lease.last_renewal_and_now();
-        // A connect counts as a disconnect too: states are merged, so that the disconnect before it
-        // may not have been seen.
+        // A connect counts as a disconnect too, because states are merged, and the disconnect
+        // before the connect may have been skipped.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
             let id = session.session_id;
@@ -455,12 +455,11 @@ async fn watch_session(
     }
 }
 
-/// How long a client without a session rests between rounds that its retry policy ended, unless a
-/// call needs one (docs/protocol.md#next-round).
+/// The pause of a client without a session between two rounds of tries, unless a call needs a
+/// session (docs/protocol.md#next-round).
 const A_WHILE: Duration = Duration::from_secs(1);
 
-/// Establishes a session, unless the client is to be closed before, when there is no session to
-/// close.
+/// Establishes a session, unless the client is closed first; then there is no session to close.
 async fn next(shared: &ClientState, dialer: &mut Dialer) -> Result<zk::Client, CloseReason> {
     let mut stop = shared.stop.subscribe();
     tokio::select! {
@@ -500,8 +499,8 @@ async fn dial_on(shared: &ClientState, dialer: &mut Dialer) -> Option<zk::Client
     }
 }
 
-/// Closes the current session. Returns `true` once the servers have confirmed its end, and that of
-/// all earlier ones, `false` if they have not within the session timeout.
+/// Closes the current session. Returns `true` once the servers have confirmed its end and the ends
+/// of all earlier sessions, and `false` if they do not within the session timeout.
 async fn close(
     shared: &ClientState,
     session: &Session,
@@ -510,11 +509,11 @@ async fn close(
     cleanup: &Cleanup,
 ) -> bool {
     session.expect_end();
-    // Drops the last clone of the handle but those of requests under way, which are about to drop
-    // theirs. Then the library sends CloseSession.
+    // The end of the session drops the last clone of the handle, except for those of requests under
+    // way, which are about to be dropped. Then the client library sends CloseSession.
     session.end(LostReason::Closed);
     shared.refuse(CloseReason::Closed);
-    // `None`: an answer of a server had ended it before the supervisor looked.
+    // `None` means that a server's answer had ended the session before the supervisor checked.
     if let Some(ending) = ending {
         dialer.end_last(ending.of(session, cleanup));
     }
@@ -540,7 +539,7 @@ async fn settle_down(cleanup: &Cleanup, session: &Session) {
 mod tests {
     use super::*;
 
-    /// A session's beginning and its first event both say that it is connected.
+    /// The beginning of a session and its first event both report that it is connected.
     #[test]
     fn state_is_reported_once() {
         let shared = ClientState::new();

@@ -1,19 +1,21 @@
-//! Tasks of the session's thread that work for a call.
+//! Tasks that work for a call, on the session's thread.
 //!
 //! A caller's future may be polled by any executor, without timers, rarely, or never again. So the
-//! work of a call runs as a [`CallTask`] on the runtime of its client's session, whose thread no caller
-//! can block (docs/protocol.md#session-thread), and the caller waits for the result. [`Tasks::start`]
-//! is the only way to start one; it starts at once. What follows when the caller leaves is written
-//! where the task is started:
+//! work of a call runs as a [`CallTask`] on the runtime of the client's session, whose thread no
+//! caller can block (docs/protocol.md#session-thread), and the caller waits for the result. A task
+//! can only be started by [`Tasks::start`], and starts at once. The code that starts a task also
+//! chooses what happens when the caller leaves:
 //!
 //! - the drop of a [`CallTask`] aborts it, for work that only its caller needs, such as a question;
 //! - [`CallTask::detach`] lets it run to its end, for work that others need too, such as an attempt,
 //!   which deletes its node, or a write, whose outcome must become known.
 //!
-//! A task ends without a result if the client is closed, which drops its tasks wherever they are,
-//! or if the task panics. Its caller gets the reason as an error, as after a request that failed.
+//! A task ends without a result if it panics, or if the client is closed, which drops its tasks at
+//! whatever point they have reached. The caller gets the reason as an error, as after a failed
+//! request.
 //!
-//! What a task asks of the servers is told in [`request`](crate::session::request).
+//! The module [`request`](crate::session::request) describes how a task sends requests to the
+//! servers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::error::RequestFailure;
 use crate::session::threads::BoxFuture;
 use crate::session::threads::background::Handle;
 
-/// Starts tasks for the calls of one client, and keeps neither the client nor its session.
+/// Starts tasks for the calls of one client, and keeps neither the client nor its session alive.
 #[derive(Clone)]
 pub(crate) struct Tasks {
     runtime: Handle,
@@ -52,7 +54,8 @@ impl Tasks {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> CallTask<T> {
-        // Boxed, so that tokio's code for a task is compiled once for each type of results.
+        // The work is boxed, so that tokio's code for a task is compiled once for each type of
+        // result.
         let work: BoxFuture<'static, T> = Box::pin(work);
         CallTask {
             running: self.runtime.spawn(work),
@@ -76,8 +79,8 @@ impl<T> CallTask<T> {
     }
 }
 
-/// Waits for the result. An error is the reason why there is none: the end of the client, or a
-/// panic of the task (docs/protocol.md#contained-lines).
+/// Waits for the result. An error gives the reason for a missing result: the end of the client, or
+/// a panic of the task (docs/protocol.md#contained-lines).
 impl<T> Future for CallTask<T> {
     type Output = Result<T, RequestFailure>;
 

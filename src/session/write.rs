@@ -1,17 +1,18 @@
 //! Writes, which renew the lease of the session by their answers (docs/protocol.md#renewal).
 //!
-//! A write is sent by [`Session::write`], the create of a node by [`Session::create`], a transaction
-//! by [`Session::commit`]: when it is called, in the work of a request. The moment before it was sent
-//! is that of the renewal. An error renews the lease too if only the leader can have decided it,
-//! because it was committed like any other transaction; one that the connected server or the client
-//! library may have made does not. Directories and requests for revocation are written without
-//! this, and renew nothing.
+//! [`Session::write`] sends a write, [`Session::create`] the create of a node, and
+//! [`Session::commit`] a transaction. Each sends when it is called, in the work of a request. The
+//! renewal counts from the moment before the request was sent. An error renews the lease too if
+//! only the leader can have decided it, because such an error was committed like any other
+//! transaction; an error that the connected server or the client library may have produced does
+//! not. Directories, and requests for revocation, are written by other functions, and renew no
+//! lease.
 //!
-//! A created node must belong to the session. If it belongs to another, the servers have replaced
-//! the session, which ends then, and nothing is renewed (docs/protocol.md#owner-check).
+//! A created node must belong to the session. If it belongs to another session, the servers have
+//! replaced ours, which then ends without a renewal (docs/protocol.md#owner-check).
 //!
-//! Directories of locks are created as containers, which the servers remove when they are empty,
-//! unless the servers do not know these (docs/protocol.md#directories).
+//! Directories of locks are created as containers, which the servers delete when they are empty,
+//! unless the servers do not support containers (docs/protocol.md#directories).
 
 use zookeeper_client as zk;
 
@@ -23,9 +24,9 @@ use crate::values::path::above;
 
 /// The error of a write.
 pub(crate) trait WriteError {
-    /// Returns whether it renews the lease nevertheless: the leader decided the refusal and
-    /// committed it like any other transaction, and not the connected server or the client library
-    /// alone.
+    /// Returns whether the error renews the lease nevertheless, because the leader, and not only
+    /// the connected server or the client library, decided the refusal and committed it like any
+    /// other transaction.
     fn is_renewal(&self) -> bool;
 }
 
@@ -46,8 +47,8 @@ impl WriteError for zk::Error {
 
 impl WriteError for zk::MultiWriteError {
     fn is_renewal(&self) -> bool {
-        // Only the leader decides a check. An expired session fails checks too, with an error that
-        // is no renewal.
+        // Only the leader decides a check. In an expired session checks fail too, with an error
+        // that does not renew the lease.
         let Self::OperationFailed { source, .. } = self else {
             return false;
         };
@@ -75,8 +76,8 @@ impl Session {
         }
     }
 
-    /// Returns an error if a node was created in another session, and ends this one: it renews no
-    /// lease then (docs/protocol.md#owner-check).
+    /// Returns an error, and ends this session, if a node was created in another session. Such a
+    /// create renews no lease (docs/protocol.md#owner-check).
     fn check_created(&self, stat: &zk::Stat, may_be_persistent: bool) -> Result<(), zk::Error> {
         let has_no_owner = may_be_persistent && stat.ephemeral_owner == 0;
         if has_no_owner || self.check_owner(stat) {
@@ -155,9 +156,9 @@ impl Core {
         if parents == ParentNodes::Persistent || !self.makes_containers() {
             return make(zk::CreateMode::Persistent).await;
         }
-        // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4,
-        // ClickHouse Keeper). The latter is taken for that once it has happened twice in a row
-        // while another request was answered.
+        // Servers that do not support the request report that, or close the connection (ZooKeeper
+        // 3.4, ClickHouse Keeper). A closed connection counts as such a report once it has happened
+        // twice in a row while another request was answered.
         for _ in 0..2 {
             match make(zk::CreateMode::Container).await {
                 Err(zk::Error::Unimplemented) => break,
@@ -170,15 +171,15 @@ impl Core {
     }
 }
 
-/// Creates upwards from the leaf until a parent exists, then downwards. `NoNode` if one was deleted
-/// meanwhile: the client library's `mkdir` goes up and down for as long as that happens
-/// (docs/upstream/README.md).
+/// Tries to create nodes from the leaf upwards until a parent exists, then creates the missing
+/// nodes downwards. Returns `NoNode` if one was deleted meanwhile; the client library's own `mkdir`
+/// would start again each time (docs/upstream/README.md).
 async fn mkdir(
     handle: &zk::Client,
     path: &str,
     options: &zk::CreateOptions<'_>,
 ) -> Result<(), zk::Error> {
-    // The root is there.
+    // The root always exists.
     let (mut next, mut below, mut up) = (Some(path).filter(|path| *path != "/"), Vec::new(), true);
     while let Some(path) = next {
         match handle.create(path, &[], options).await {
@@ -193,7 +194,7 @@ async fn mkdir(
     Ok(())
 }
 
-/// Returns an ACL as the client library has it.
+/// Converts an ACL to the type of the client library.
 pub(crate) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
     let permission = |set: Permissions| {
         [

@@ -1,11 +1,11 @@
 //! The run of an attempt to get a lock, or permits of a semaphore, from its start to its end.
 //!
 //! An attempt is a task on the session's runtime, so that it outlives its caller
-//! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session
-//! after the other until the caller has its result.
+//! (docs/protocol.md#attempt-outlives-caller). The task waits for a slot, then contends in one
+//! session after another until the caller has its result.
 //! [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure, decides what to do next; the
-//! requests are in [`requests`]. To get permits, the attempt continues at the head of the
-//! queue, in [`permits`].
+//! requests are in [`requests`]. To get permits, the attempt continues at the head of the queue, in
+//! [`permits`].
 //!
 //! ```text
 //!   run: wait for a slot --> contend: wait for a session --> follow: steps of `Acquiring` <--.
@@ -14,12 +14,12 @@
 //!                                 '----- the session ended ---|      '--> leave, with a grant
 //!                                                             '---------> leave, with an error
 //! ```
-//! A step is one request, one pause or one wait for a node, and its result is the next event. Each
-//! step is waited for together with what may [stop](Stop) the attempt.
+//! A step is one request, one pause or one wait for a node, and its result is the next event. While
+//! a step is under way, the task also waits for the events that may [stop](Stop) the attempt.
 //!
-//! Where to look: the main loop is [`InSession::follow`]; a lock is granted in
-//! [`InSession::grant`]; everything that ends an attempt, or its part in a session, ends in
-//! [`InSession::leave`], which leaves the orphans to cleanup.
+//! The main loop is [`InSession::follow`]. [`InSession::grant`] grants a lock. Every end of an
+//! attempt, or of its part in a session, goes through [`InSession::leave`], which passes the
+//! orphans to cleanup.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -55,13 +55,14 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;
 
-/// After how long a try that cannot have a node yet checks whether others are in its way.
+/// The time after which a try that cannot create a node yet checks whether other contenders are in
+/// its way.
 const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
-/// The longest pause between two of these looks; each is twice as long as the one before.
+/// The longest pause between two of these checks. Each pause is twice as long as the one before.
 const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 
-/// Starts an attempt to get so many grants: one of a lock, for [`Reply::Lock`], or permits. Dropping
-/// the result cancels the attempt, which then cleans up.
+/// Starts an attempt to get the requested number of grants: one lock, for [`Reply::Lock`], or
+/// permits. Dropping the result cancels the attempt, which then cleans up.
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular
 /// runtime.
@@ -89,8 +90,8 @@ pub(crate) fn start<T>(
     (pending, seen)
 }
 
-/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the
-/// attempt, which then cleans up.
+/// Tries once to acquire this many permits of a semaphore. Dropping the future cancels the attempt,
+/// which then cleans up.
 pub(crate) async fn acquire_permits(
     path_lock: Arc<PathLock>,
     wanted: u32,
@@ -126,7 +127,8 @@ impl Attempt {
                 // Nothing has been sent, so there is nothing to clean up.
                 return drop(self.tell(end));
             }
-            // On the heap only from here on, because many attempts may be waiting for a slot.
+            // The future is boxed only here, so that the attempts that still wait for a slot, which
+            // may be many, do not allocate it.
             Box::pin(self.contend(&mut stop)).await;
         }
     }
@@ -157,7 +159,7 @@ impl Attempt {
                     .take()
                     .await
                     .ok_or_else(|| self.path_lock.ended().into()),
-                // On the heap, because many attempts may be waiting for a slot.
+                // The future is boxed, because many attempts may be waiting for a slot.
                 IfBusy::Fail => Box::pin(self.try_take_slot(&slots)).await,
             }
         };
@@ -190,7 +192,7 @@ impl Attempt {
             if let Some(ahead) = ahead.filter(|_| is_over) {
                 return Err(End::Denied(path_lock.would_block(kind, ahead)));
             }
-            // The slots are those of orphans, or of attempts that may contend by the next look.
+            // The slots belong to orphans, or to attempts that may contend by the next check.
             if let Ok(slot) = tokio::time::timeout(pause, &mut slot).await {
                 return slot.ok_or_else(|| path_lock.ended().into());
             }
@@ -198,8 +200,8 @@ impl Attempt {
         }
     }
 
-    /// Contends in one session after the other until the caller has its result or leaves: an
-    /// attempt whose session ends starts again in the next one (docs/protocol.md#session-end).
+    /// Contends in one session after another until the caller has its result or leaves. An attempt
+    /// whose session ends starts again in the next one (docs/protocol.md#session-end).
     async fn contend(&mut self, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let (number, kind) = (self.number, self.ask.kind);
@@ -208,7 +210,8 @@ impl Attempt {
             number,
         };
         if self.ask.budget.if_busy() == IfBusy::Wait {
-            // Ahead of those that arrive later, whichever of them hears of a session first.
+            // The turn is ahead of all attempts that arrive later, whichever of them is notified of
+            // a session first.
             path_lock.queue.with(|queue| queue.claim_turn(number));
         }
         while self.reply.is_some() {
@@ -217,7 +220,8 @@ impl Attempt {
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
-                // First: if the caller left while this waited for a slot, no node is to be created.
+                // This branch is first, so that no node is created if the caller left while the
+                // attempt waited for a slot.
                 end = stop.wait() => Err(End::from(end)),
                 session = path_lock.client.session() => {
                     session.map_err(|none| End::from(path_lock.failed(none)))
@@ -302,16 +306,16 @@ impl InSession<'_> {
         }
     }
 
-    /// Leaves the session, which is the only way out of it: tells the caller the result, if there
-    /// is one, and leaves the orphans to cleanup.
+    /// Ends the attempt's part in the session; every end goes through here. Sends the caller the
+    /// result, if there is one, and passes the orphans to cleanup.
     async fn leave(mut self, result: Result<Granted, End>) {
         let end = match result {
             Ok(granted) => {
                 self.leave_all();
-                // If the session has ended, the grant is lost: its drop cleans up, and the caller
-                // goes on waiting.
+                // If the session has ended, the grant is lost. Its drop cleans up, and the caller
+                // continues to wait.
                 if self.seat.session.end_reason().is_none() {
-                    // The slot is freed first: the caller may ask for another lock at once.
+                    // The slot is freed first, because the caller may acquire another lock at once.
                     self.attempt.slot = None;
                     self.attempt.grant(granted);
                 }
@@ -324,12 +328,13 @@ impl InSession<'_> {
             self.attempt.slot = None;
         }
         let Some((id, create)) = &mut self.create else {
-            // Before the answer: the caller's next try must not find its own node in the way.
+            // The nodes are passed on before the answer, because the caller's next try must not
+            // find its own node in the way.
             self.leave_all();
             return drop(self.attempt.tell(end));
         };
-        // The answer does not wait for the outcome of a create. Whatever that is, the caller's next
-        // try must not take the node for a contender either.
+        // The answer does not wait for the outcome of a create. But whatever the outcome, the
+        // caller's next try must not treat the node as a contender.
         let unknown = self.acquiring.unknown_creates().iter().chain([&*id]);
         let creates = &self.seat.session.nodes.creates;
         let abandoned: Vec<_> = unknown.map(|id| creates.abandon(id.clone())).collect();
@@ -351,8 +356,9 @@ impl InSession<'_> {
             kind,
             ..
         } = self.seat;
-        // Checked after this attempt has been counted. A session first ends and then waits for the
-        // counted attempts, so either this sees the end, or the end waits for this.
+        // The end is checked after this attempt was counted. A session first ends and then waits
+        // for the counted attempts, so either this check sees the end, or the session waits for
+        // this attempt.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
@@ -386,8 +392,7 @@ impl InSession<'_> {
         let seat = self.seat;
         let own = self.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
-        // Each future on the heap, so that a waiting attempt, of which there may be thousands, is
-        // small.
+        // Each future is boxed, so that a waiting attempt is small. There may be thousands of them.
         match request {
             AcquireRequest::Create => {
                 self.attempt.progress.set_waits_for(WaitsFor::Create);
@@ -414,7 +419,7 @@ impl InSession<'_> {
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
-                    // This is known even while the further look is unanswered.
+                    // These contenders are recorded now, even if the next list is never answered.
                     self.attempt.saw_ahead(live_ahead(seat, &list, own));
                 }
                 self.attempt.progress.set_waits_for(WaitsFor::List);
@@ -518,8 +523,9 @@ impl InSession<'_> {
             .unwrap_or(Ok(AcquireEvent::Changed))
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue; to get permits, continues
-    /// at its head. Continues with `Outdated` if the look that shows this is too old.
+    /// Grants the lock by the node `name`, which is first in the queue; for permits, continues at
+    /// the head of the queue. Continues with `Outdated` if the list that showed the node as first
+    /// is too old.
     async fn grant(
         &mut self,
         name: &str,
@@ -539,8 +545,9 @@ impl InSession<'_> {
         // (docs/protocol.md#suspended).
         let was_in_doubt = !session.lease.is_valid();
         self.wait(session.lease.until_valid()).await?;
-        // A look from before a doubt does not count: another process may have deleted the node
-        // since. On a slow link each answer finds a doubt, so a second look counts unless old.
+        // A list from before a doubt does not count, because another process may have deleted the
+        // node since. On a slow link there is a doubt at every answer, so a second list counts
+        // unless it is old.
         let is_old =
             clock::now().since(self.looked_at) > session.lease.rule.heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
@@ -561,15 +568,15 @@ impl InSession<'_> {
             !self.queued,
         );
         if let Some(semaphore) = &path_lock.options.semaphore {
-            // On the heap, because many attempts may be queueing.
+            // The future is boxed, because many attempts may be queueing.
             return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
         }
         let ask = self.attempt.ask;
         // The lease begins here, so that a grant that its caller never takes ends too.
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
         let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
-        // Registered before the caller is told, so that the end of the session from here on marks
-        // the hold as lost.
+        // The hold is registered before the caller is notified, so that an end of the session from
+        // now on marks the hold as lost.
         let grant = path_lock.shared.grant(NewLock {
             session,
             cleanup: &path_lock.client.cleanup,
@@ -585,7 +592,7 @@ impl InSession<'_> {
     }
 }
 
-/// An attempt's turn in the order of arrival, until it is dropped.
+/// An attempt's turn in the order of arrival, which lasts until this is dropped.
 struct Arrived<'a> {
     path_lock: &'a PathLock,
     number: AttemptNumber,

@@ -1,10 +1,10 @@
-//! The creates of one session that are not answered, or whose outcome is unknown; and how many
-//! bytes the paths of all its nodes have (docs/protocol.md#session-nodes).
+//! The creates of one session that are not answered, or whose outcome is unknown, and the total
+//! size of the paths of its nodes (docs/protocol.md#session-nodes).
 //!
 //! When a session ends, ZooKeeper writes the paths of all its ephemeral nodes to its log as one
-//! transaction, and a server that starts refuses to read one that is larger than twice its
-//! `jute.maxbuffer` (ZOOKEEPER-4306). So a session never owns more than a part of that. The nodes
-//! that are known and the creates that may have made one count alike.
+//! transaction, and a server does not start if its log has a transaction larger than twice its
+//! `jute.maxbuffer` (ZOOKEEPER-4306). So the paths of a session never take more than a part of
+//! that. Known nodes, and creates that may have made a node, count in the same way.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::protocol::node_name::id;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::node_name;
 
-/// The most bytes of the paths of a session's nodes, unless the client has another option. Below
-/// three quarters of 2,097,150, which is what a server with the default `jute.maxbuffer` reads: the
-/// rest is for the nodes that other code creates in the session.
+/// The default limit on the size, in bytes, of the paths of a session's nodes. The limit is below
+/// three quarters of 2,097,150, the largest transaction that a server with the default
+/// `jute.maxbuffer` reads; the rest is for nodes that other code creates in the session.
 pub(crate) const DEFAULT_MAX_BYTES: usize = 1_500_000;
 
 /// The digits that the servers append to the name of a sequential node.
@@ -32,14 +32,14 @@ pub(crate) struct Creates {
 #[derive(Default)]
 struct SentCreates {
     by_id: BTreeMap<String, SentCreate>,
-    /// How many of them are abandoned.
+    /// The number of abandoned creates.
     abandoned: usize,
-    /// The bytes of the paths of all nodes, and of those that the creates may make.
+    /// The size of the paths of all nodes, and of the nodes that the creates may make.
     bytes: usize,
 }
 
 impl SentCreates {
-    /// Counts `bytes`, unless all bytes would exceed `max`. Returns whether they are counted.
+    /// Counts `bytes`, unless the total would exceed `max`. Returns whether they are counted.
     fn take(&mut self, bytes: usize, max: usize) -> bool {
         let all = self.bytes.saturating_add(bytes);
         let fits = all <= max;
@@ -53,7 +53,7 @@ impl SentCreates {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Forgets a create that has made no node, or one that is known.
+    /// Forgets a create that has made no node, or whose node is known.
     fn forget(&mut self, id: &str) -> Option<SentCreate> {
         let create = self.by_id.remove(id)?;
         self.give_back(create.bytes);
@@ -67,22 +67,22 @@ struct SentCreate {
     bytes: usize,
     /// Whether its bytes count until its node is known, or the session ends.
     is_kept: bool,
-    /// How many [`AbandonedCreate`]s there are.
+    /// The number of [`AbandonedCreate`]s for this create.
     abandoned: usize,
     /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes them.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-/// A create that no caller waits for any more, while its outcome is not known: its node, if it
-/// exists, is about to be deleted. Dropped when the node is known as one that is to be deleted, or
-/// is known not to exist.
+/// A create that no caller waits for any more, and whose outcome is not known yet. Its node, if it
+/// exists, is about to be deleted. This value is dropped once the node is recorded as one to
+/// delete, or is known not to exist.
 #[must_use]
 pub(crate) struct AbandonedCreate {
     creates: Arc<Creates>,
     id: String,
 }
 
-/// Room for a node whose name has no id, for as long as the node may exist.
+/// Space that is counted for a node whose name has no id, for as long as the node may exist.
 #[must_use]
 pub(crate) struct NodeRoom {
     creates: Arc<Creates>,
@@ -106,8 +106,8 @@ impl Creates {
     /// session has room for the nodes.
     ///
     /// A transaction that repeats another of unknown outcome counts too, although the servers carry
-    /// out one of them at most: so the bound is met early and never late, and it ends a call that
-    /// repeats without end.
+    /// out at most one of them. So the limit may be reached early but never late, and the limit
+    /// ends a call that would otherwise repeat without end.
     pub(crate) fn begin(&self, ids: &[String], path: &str) -> bool {
         let bytes = cost(path) + SEQUENCE_DIGITS;
         let mut sent = self.sent.lock();
@@ -138,7 +138,7 @@ impl Creates {
         }
     }
 
-    /// Records that a node is known, and counts by itself from here on.
+    /// Records that a node is known, so that the node counts instead of its create from now on.
     pub(super) fn became(&self, path: &str) {
         let mut sent = self.sent.lock();
         sent.bytes = sent.bytes.saturating_add(cost(path));
@@ -159,8 +159,8 @@ impl Creates {
         self.sent.lock().give_back(cost(path));
     }
 
-    /// Records that no caller waits for the create with this id any more, while its outcome is not
-    /// known: its node is no live contender from here on (docs/protocol.md#live-contender).
+    /// Records that no caller waits for the create with this id any more, although its outcome is
+    /// not known. From now on its node is not a live contender (docs/protocol.md#live-contender).
     pub(crate) fn abandon(self: &Arc<Self>, id: String) -> AbandonedCreate {
         let mut sent = self.sent.lock();
         sent.abandoned += 1;
@@ -169,13 +169,13 @@ impl Creates {
         AbandonedCreate { creates, id }
     }
 
-    /// Returns those of the names that are of nodes of abandoned creates.
+    /// Returns the names that belong to nodes of abandoned creates.
     pub(super) fn abandoned_of<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,
     ) -> HashSet<&'a str> {
         let sent = self.sent.lock();
-        // As nearly always there is none: a long list costs nothing here.
+        // There is usually no abandoned create, so a long list costs nothing here.
         let names = (sent.abandoned > 0).then_some(names).into_iter().flatten();
         let create = |name| id(name).and_then(|id| sent.by_id.get(id));
         names
@@ -206,8 +206,8 @@ impl AbandonedCreate {
         &self.id
     }
 
-    /// Counts its node until that is known, or the session ends: whether the node exists cannot be
-    /// found out.
+    /// Keeps counting its node until the node is known, or the session ends, because it cannot be
+    /// found out whether the node exists.
     pub(crate) fn keep_counted(&self) {
         if let Some(create) = self.creates.sent.lock().by_id.get_mut(&self.id) {
             create.is_kept = create.bytes > 0;
@@ -216,7 +216,7 @@ impl AbandonedCreate {
 }
 
 impl NodeRoom {
-    /// Counts the node until the session ends: the servers refuse to delete it.
+    /// Keeps counting the node until the session ends, because the servers refuse to delete it.
     pub(crate) fn keep_counted(mut self) {
         self.bytes = 0;
     }
@@ -232,7 +232,7 @@ impl Drop for AbandonedCreate {
                     create.abandoned -= 1;
                     Vec::new()
                 }
-                // Such creates stay known; there are as many as the session has room for nodes.
+                // Such creates stay recorded; the session's limit on nodes bounds their number.
                 Some(create) if create.is_kept && create.bytes > 0 => {
                     create.abandoned = 0;
                     std::mem::take(&mut create.waiting)
@@ -243,7 +243,8 @@ impl Drop for AbandonedCreate {
                 }
             }
         };
-        // The drop wakes the tasks that wait for its outcome, so the mutex is unlocked.
+        // The drop wakes the tasks that wait for the outcome of the create, so the mutex is
+        // unlocked first.
         drop(over);
     }
 }
@@ -254,8 +255,8 @@ impl Drop for NodeRoom {
     }
 }
 
-/// Returns what a path takes in the transaction that ends the session: its bytes, and the four of
-/// its length.
+/// Returns the size of a path in the transaction that ends the session: its bytes, and four more
+/// for its length.
 fn cost(path: &str) -> usize {
     path.len() + 4
 }

@@ -3,14 +3,13 @@
 //! Heartbeats check the nodes of held locks (docs/protocol.md#node-deleted-by-hand). The session
 //! notifies locks when its lease expires, when a lease that their caller has set ends
 //! (docs/protocol.md#lease-over), when the session ends, and when the node of a lost lock need not
-//! be kept any longer (docs/protocol.md#lost-lock-keeps-its-node). Another part of this file
-//! notifies the other locks of one value when one of them is lost (docs/protocol.md#one-value).
+//! be kept any longer (docs/protocol.md#lost-lock-keeps-its-node). When one of several locks that
+//! form one value is lost, [`Bond`] notifies the others (docs/protocol.md#one-value).
 //!
-//! A lock registers itself: after each change of its state it has the session read, under the mutex
-//! of the table, what it is to be registered as. So of two threads that change the state, the later
-//! one registers what both have done. All events are handled after the mutex is unlocked, from a
-//! copy of the table: a lock that has left the table by then handles its event as a lock that has
-//! ended.
+//! A lock registers itself: after each change of its state, the session reads under the table's
+//! mutex how the lock is to be registered. So if two threads change the state, the later one
+//! registers both changes. All events are handled after the mutex is unlocked, from a copy of the
+//! table. A lock that has left the table by then handles its event as a lock that has ended.
 //!
 //! The table is one of holds and not of nodes, by the numbers of the holds: readers share a node,
 //! and each of them is notified (docs/protocol.md#shared-read-node).
@@ -25,7 +24,7 @@ use crate::protocol::numbers::HoldNumber;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
-/// A lock that is held, or was, as its session sees it.
+/// A lock that is or was held, as its session sees it.
 pub(crate) trait SessionLock: Send + Sync {
     /// Returns the number of the hold, which is unique in the client.
     fn number(&self) -> HoldNumber;
@@ -41,8 +40,8 @@ pub(crate) trait SessionLock: Send + Sync {
     /// Returns how the session registers the lock in its state at this moment.
     fn registration(&self) -> Registration;
 
-    /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the
-    /// caller.
+    /// Handles an event. The handler calls wakers of other executors, so the caller must hold no
+    /// mutex of the session.
     fn on(self: Arc<Self>, event: HoldEvent);
 }
 
@@ -77,8 +76,9 @@ pub(crate) struct SessionLocks(Mutex<Registered>);
 
 #[derive(Default)]
 struct Registered {
-    /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats
-    /// and the clock go over these only, so that other lost locks do not make them slower.
+    /// Locks that are held, and lost locks whose node the session or a conversion still has.
+    /// Heartbeats and the clock check only these locks, so that other lost locks do not slow them
+    /// down.
     active: BTreeMap<HoldNumber, Active>,
     /// The ends of the leases that callers have set for active locks, with the numbers of the
     /// locks.
@@ -128,9 +128,9 @@ impl Registered {
 }
 
 impl SessionLocks {
-    /// Registers a lock by its current state, or forgets it. Called after each change of that
-    /// state. Returns whether it is the first lock that is held, and when the lease that its caller
-    /// has set ends.
+    /// Registers a lock under its current state, or forgets it. A lock calls this after each change
+    /// of its state. Returns whether this is the first lock that is held, and the end of the lease
+    /// that its caller has set.
     pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
         let number = lock.number();
         let mut state = self.0.lock();
@@ -156,7 +156,7 @@ impl SessionLocks {
         (none && !state.active.is_empty(), new_end)
     }
 
-    /// Returns the locks whose leases, as their callers have set them, are over.
+    /// Returns the locks whose hold leases have ended.
     pub(crate) fn hold_leases_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
         let state = self.0.lock();
         let over = state
@@ -173,8 +173,8 @@ impl SessionLocks {
         self.0.lock().hold_lease_ends.first().map(|(end, _)| *end)
     }
 
-    /// Returns whether there are locks that are held, or lost with a node that the session or a
-    /// conversion has.
+    /// Returns whether there are locks that are held, or lost locks whose node the session or a
+    /// conversion still has.
     pub(crate) fn any(&self) -> bool {
         !self.0.lock().active.is_empty()
     }
@@ -210,9 +210,10 @@ impl SessionLocks {
     }
 }
 
-/// Several locks that are one value of their holder. Weak, because each has this.
+/// Several locks that their holder has as one value. The references are weak, because each lock has
+/// a reference to this.
 pub(crate) struct Bond<L> {
-    /// The holds; none once one is lost, so that the others are notified once.
+    /// The holds; empty once a hold is lost, so that the others are notified only once.
     holds: Mutex<Vec<Weak<L>>>,
     /// The path of the lock that was lost first.
     first_lost: OnceLock<Arc<str>>,
@@ -238,12 +239,12 @@ impl<L> Default for Bound<L> {
 
 impl<L: SessionLock> Bound<L> {
     pub(crate) fn set(&self, bond: Option<Arc<Bond<L>>>) {
-        // The bond before is dropped after the mutex is unlocked.
+        // The previous bond is dropped after the mutex is unlocked.
         let _before = std::mem::replace(&mut *self.0.lock(), bond);
     }
 
-    /// Notifies the holds of the value, once, that the one of this path is lost: each by its event,
-    /// if it has one (docs/protocol.md#one-value).
+    /// Notifies the holds of the value, once, that the hold at this path is lost. Each hold gets
+    /// the event that `event` returns for it, if any (docs/protocol.md#one-value).
     pub(crate) fn notify_others(&self, path: &str, event: impl Fn(&L) -> Option<HoldEvent>) {
         let Some(bond) = self.0.lock().clone() else {
             return;
@@ -256,8 +257,8 @@ impl<L: SessionLock> Bound<L> {
         if told.is_empty() {
             return;
         }
-        // The path is set before the others are notified: a task that finds one of them lost reports
-        // which was lost first.
+        // The path is set before the others are notified, so that a task that finds one of them
+        // lost can report which was lost first.
         bond.first_lost.get_or_init(|| path.into());
         for (hold, event) in told {
             hold.on(event);

@@ -3,13 +3,13 @@
 //! watches.
 //!
 //! After a reconnect, `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128
-//! KiB of paths, all with the same request number. With a second such request it drops the
-//! connection, again and again until the session expires. So a session never watches more than fits
-//! into one request.
+//! KiB of paths, all with the same request number. On a second such request it drops the
+//! connection, and does so on every reconnect until the session expires. So the paths that a
+//! session watches always fit into one request.
 //!
 //! A session's requests are answered in order, so a heartbeat waits for every request that was sent
-//! before it: three thousand waiters of one lock that asked at once cost their process a lock
-//! elsewhere.
+//! before it. Without this limit, three thousand waiters of one lock, whose requests were sent at
+//! once, made their process lose another lock.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -24,8 +24,9 @@ use zookeeper_client as zk;
 
 use crate::session::threads::mutex::Mutex;
 
-/// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB,
-/// which leaves room for watches that have fired or been dropped but that the library still keeps.
+/// The limit on the size of the watched server paths, each with four bytes for its length. The
+/// limit is below 128 KiB, which leaves room for watches that have fired or been dropped but that
+/// the client library still keeps.
 const MAX_BYTES: usize = 120 * 1024;
 
 /// The purpose of a watch.
@@ -53,18 +54,18 @@ pub(crate) struct WatchLimit {
 #[derive(Default)]
 struct Watched {
     bytes: usize,
-    /// How many waiters watch each path: the session has one watch for all of them.
+    /// The number of waiters that watch each path. The session has one watch for all of them.
     count: BTreeMap<Arc<str>, usize>,
 }
 
-/// One counted watch: until it is dropped.
+/// Counts one watch until this is dropped.
 pub(crate) struct Watching {
     limit: Arc<WatchLimit>,
     path: Arc<str>,
 }
 
 impl WatchLimit {
-    /// Counts a watch on `path`. `None` if it exceeds the limit.
+    /// Counts a watch on `path`. Returns `None` if the watch would exceed the limit.
     pub(crate) fn watch(self: &Arc<Self>, path: &str, use_of: WatchUse) -> Option<Watching> {
         let max_bytes = match use_of {
             WatchUse::Queue => MAX_BYTES,
@@ -134,7 +135,7 @@ pub(crate) async fn read_and_watch(
         .map(|(data, stat)| (data, stat, None))
 }
 
-/// Waits for a [change](changed), or for this long if there was no room for a watch.
+/// Waits for a [change](changed) or, if there was no room for a watch, for the duration `poll`.
 pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: Duration) {
     match watcher {
         Some(watcher) => drop(changed(watcher).await),
@@ -146,19 +147,19 @@ fn cost(path: &str) -> usize {
     path.len() + 4
 }
 
-/// A limit on unanswered requests of one sort. A request that finds no slot waits for one, in order
-/// of arrival.
+/// A limit on the unanswered requests of one kind. Requests that find no free slot wait for one, in
+/// order of arrival.
 pub(crate) struct Window(Arc<Semaphore>);
 
-/// The right to have one request unanswered: until its answer, or the end of the session.
+/// The permission to have one request unanswered, until its answer or the end of the session.
 #[must_use]
 pub(crate) struct WindowSlot {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Window {
-    /// Enough that a full window costs little more than one round trip, and so few that a heartbeat
-    /// behind it is on time.
+    /// The size of a window: large enough that a full window costs little more than one round trip,
+    /// and small enough that a heartbeat behind it is in time.
     const SIZE: usize = 64;
 
     /// Waits for a slot.

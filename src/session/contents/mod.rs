@@ -1,5 +1,6 @@
-//! What is in a session: nodes, creates, holds, watches, requests that are unanswered. The session
-//! and the engine use it. It keeps books, and sends nothing but a read with a watch.
+//! The contents of a session: nodes, creates, holds, watches, unanswered requests. The session and
+//! the engine use this module, which only keeps records, and sends no request except a read with a
+//! watch.
 
 pub(crate) mod creates;
 pub(crate) mod holds;

@@ -1,5 +1,5 @@
-//! The nodes of one session that exist as far as is known. Each is recorded here once, by its path,
-//! from the answer to its create until the answer by which it is gone.
+//! The nodes of one session that are known to exist. Each node is recorded here once, by its path,
+//! from the answer to its create until the answer that shows that it is gone.
 //!
 //! ```text
 //!                add              mark_leaving               refused
@@ -8,17 +8,19 @@
 //!                          +--------------------------+------------------------+--> gone
 //! ```
 //!
-//! A live node is a contender. A node that is to be deleted is none, so a try does not fail by it,
-//! but waits for its end (docs/protocol.md#live-contender); the thread that releases the lock marks
-//! it, before the deletion is sent. A refused orphan blocks every contender until the session ends,
-//! which is reported to those that wait behind it (docs/protocol.md#refused-orphan). As nearly
-//! always few nodes are leaving, a question about these looks at no live node.
+//! A live node is a contender. A node that is to be deleted is not, so a try does not fail because
+//! of it, but waits for its end (docs/protocol.md#live-contender). The thread that releases the
+//! lock marks the node before it sends the deletion. A refused orphan blocks every contender until
+//! the session ends, and the contenders that wait behind it are told so
+//! (docs/protocol.md#refused-orphan). Usually few nodes are leaving, so leaving nodes are kept
+//! separately, and a query for them reads no live node.
 //!
-//! The owner of a node, the queue of its directory, is notified of its end, because fair waiters of
-//! this session wait for it in memory (docs/protocol.md#waiting-in-memory). The other contents of a
-//! session have other keys: a create is known by its id, before its node has a name
-//! ([`creates`](super::creates)), and a hold by its number, since several may share a node, and one
-//! has two in the course of a downgrade ([`holds`](super::holds)).
+//! The owner of a node is the queue of its directory. The owner is notified when the node ends,
+//! because fair waiters of this session wait for that in memory
+//! (docs/protocol.md#waiting-in-memory). The other contents of a session have other keys: a create
+//! has its id, before its node has a name ([`creates`](super::creates)), and a hold has its number,
+//! because several holds may share a node, and one hold has two nodes during a downgrade
+//! ([`holds`](super::holds)).
 //!
 //! The mutex is held for one change. Owners and waiting tasks are notified after it is unlocked.
 
@@ -33,15 +35,16 @@ use crate::session::contents::creates::Creates;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::{LockPath, node_name};
 
-/// The queue of a node's directory. Kept weakly, since a queue without contenders need not be
-/// notified.
+/// The queue of a node's directory. References to it are weak, because a queue without contenders
+/// need not be notified.
 pub(crate) trait NodeOwner: Send + Sync {
-    /// Notifies the owner that the deletion of the node `name` of the session with this number was
-    /// sent, which is answered before any request that is sent from now on.
+    /// Notifies the owner that the deletion of the node `name`, in the session with this number,
+    /// was sent. The deletion is answered before any request that is sent from now on.
     fn deletion_sent(&self, session: SessionNumber, name: &str);
 
     /// Notifies the owner that the node `name` of the session with this number is gone, or that its
-    /// deletion is refused. Called without any mutex of the session; not for nodes that end with it.
+    /// deletion is refused. The caller holds no mutex of the session. Nodes that end with the
+    /// session are not reported.
     fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>);
 
     /// Returns the node of a waiter to which a lock that is held by the node `name` can be handed
@@ -60,28 +63,28 @@ pub(crate) struct RefusedOrphan {
 pub(crate) struct Nodes {
     session: SessionNumber,
     state: Mutex<KnownNodes>,
-    /// How many there are. Heartbeats are sent while there are any.
+    /// The number of nodes. Heartbeats are sent while there are any.
     count: watch::Sender<usize>,
-    /// How often a deletion was refused, for contenders that wait behind a node that has become a
-    /// refused orphan.
+    /// The number of refused deletions. Contenders that wait behind a node watch this number,
+    /// because the node may become a refused orphan.
     refusals: watch::Sender<u64>,
     pub(crate) creates: Arc<Creates>,
 }
 
-/// The nodes by their server paths: each is in one of the two.
+/// The nodes by their server paths. Each node is in one of the two maps.
 #[derive(Default)]
 struct KnownNodes {
     /// The contenders, by their owners.
     live: BTreeMap<String, Weak<dyn NodeOwner>>,
-    /// The nodes that are to be deleted. Ordered, so that orphans are reported in the same order
-    /// each time.
+    /// The nodes that are to be deleted. The map is ordered, so that orphans are reported in the
+    /// same order each time.
     leaving: BTreeMap<String, LeavingNode>,
 }
 
 /// A node that is to be deleted, if it exists.
 #[derive(Default)]
 struct LeavingNode {
-    /// `None` for a node that no attempt has known.
+    /// `None` for a node that no attempt knew.
     owner: Option<Weak<dyn NodeOwner>>,
     /// The node as an orphan, once the servers have refused to delete it.
     refused: Option<RefusedOrphan>,
@@ -141,15 +144,15 @@ impl Nodes {
         !self.leaving_of(directory, std::iter::once(name)).is_empty()
     }
 
-    /// Returns those of the children of a directory that are to be deleted. The mutexes are taken
-    /// once for thousands of children, and no child is looked up if no node is leaving.
+    /// Returns the children of a directory that are to be deleted. The mutexes are locked once for
+    /// thousands of children, and no child is looked up if no node is leaving.
     pub(crate) fn leaving_of<'a>(
         &self,
         directory: &LockPath,
         children: impl Iterator<Item = &'a str> + Clone,
     ) -> HashSet<&'a str> {
-        // The abandoned creates are looked at first: the node of one is known as leaving before the
-        // create is none of them.
+        // The abandoned creates are read first, because a node is marked as leaving before its
+        // create is removed from them.
         let mut leaving = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
         if state.leaving.is_empty() {
@@ -175,7 +178,7 @@ impl Nodes {
         };
         let (owner, waiting, first) = {
             let mut state = self.state.lock();
-            // A deletion is sent of leaving nodes only.
+            // Deletions are sent only for leaving nodes.
             let Some(node) = state.leaving.get_mut(&path) else {
                 return;
             };
@@ -191,7 +194,7 @@ impl Nodes {
         self.notify(owner, name, Gone::Unclear);
     }
 
-    /// Records that a node is gone, and how.
+    /// Records that a node is gone, and in which way.
     pub(crate) fn gone(&self, path: &str, how: Gone<'_>) {
         let (owner, waiting) = self.change(|state| {
             let (live, leaving) = (state.live.remove(path), state.leaving.remove(path));
@@ -232,7 +235,7 @@ impl Nodes {
 
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
-        // From then on the node is known, if it exists.
+        // After this wait the node is known, if it exists.
         self.creates.until_known(node_name(path)).await;
         let gone = {
             let mut state = self.state.lock();

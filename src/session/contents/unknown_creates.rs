@@ -1,13 +1,14 @@
 //! Creates of one session whose attempts ended before the outcome was known, and whose nodes cleanup
 //! did not find.
 //!
-//! A server may still carry such a create out. Its node would block the lock until the session ends,
-//! because nothing else knows it. So each list of the directory is searched for the ids of these
-//! creates, and what is found is deleted (docs/protocol.md#write-barrier).
+//! A server may still carry out such a create. The node would block the lock until the session
+//! ends, because no other part of the client knows it. So each list of the directory is searched
+//! for the ids of these creates, and the nodes that are found are deleted
+//! (docs/protocol.md#write-barrier).
 //!
-//! The creates that are not settled yet are in [`creates`](super::creates), which never forgets one,
-//! because it bounds them. The number of those in this table is not bounded by anything else, so the
-//! oldest is forgotten.
+//! Creates that are not settled yet are in [`creates`](super::creates), which limits their number
+//! and so never forgets one. The creates in this table have no other limit, so when the table is
+//! full, the oldest create is forgotten.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -16,12 +17,12 @@ use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// How many such creates a session remembers. They are rare (the reply was lost, and the attempt
-/// has ended), so the bound only keeps a broken server from filling the memory.
+/// has ended), so the limit only keeps a faulty server from filling the memory.
 const MAX_UNKNOWN_CREATES: usize = 16_384;
 
-/// The creates of one session whose outcome is unknown: if a later list of the directory shows the
-/// node of one, it is deleted (docs/protocol.md#write-barrier). Has the server paths of their
-/// directories, and their ids, the oldest first.
+/// The creates of one session whose outcome is unknown. If a later list of the directory shows the
+/// node of such a create, the node is deleted (docs/protocol.md#write-barrier). Each entry is the
+/// server path of the directory and the id of the create; the oldest is first.
 #[derive(Default)]
 pub(crate) struct UnknownCreates(Mutex<VecDeque<(String, String)>>);
 
@@ -54,7 +55,7 @@ impl UnknownCreates {
             .map(|(_, id)| &**id)
             .collect();
         if unknown.is_empty() {
-            // As nearly always: a long list costs nothing here.
+            // The table is usually empty, so a long list costs nothing here.
             return Vec::new();
         }
         let is_late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));

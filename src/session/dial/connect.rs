@@ -1,14 +1,14 @@
 //! Establishes sessions with the servers: one try, or tries by the retry policy.
 //!
-//! The client library connects, one server after another, and says nothing about its failures. So
-//! shortly before the connect timeout the servers are asked by separate connections why they give no
-//! session ([`probe`](super::probe)), for the error (docs/protocol.md#connect-errors). If the servers
-//! grant another session timeout than the one by which the server timeout was calculated, the
-//! session is exchanged for one with the right server timeout, once
-//! (docs/protocol.md#server-timeout).
+//! The client library tries one server after another, and does not report why a try fails. So
+//! shortly before the connect timeout, separate connections ask each server why it creates no
+//! session ([`probe`](super::probe)); the error contains the answers
+//! (docs/protocol.md#connect-errors). If the servers grant a session timeout other than the one
+//! from which the server timeout was calculated, the session is exchanged, once, for one with the
+//! right server timeout (docs/protocol.md#server-timeout).
 //!
-//! The sessions before the current one are ended by the [`Dialer`] too, because that needs the same
-//! servers and options ([`earlier`](super::earlier)).
+//! The [`Dialer`] also ends the sessions before the current one, because ending a session needs the
+//! same servers and options ([`earlier`](super::earlier)).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::session::threads::waker;
 pub(crate) struct DialOptions {
     pub(crate) servers: Servers,
     pub(crate) connector: zk::Connector,
-    /// How a server is asked by TLS why it gives no session.
+    /// How to ask a server over TLS why it creates no session.
     pub(crate) handshake: Option<Handshake>,
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct Dialer {
     granted: Option<Duration>,
     /// The server timeout of the next session.
     pub(crate) next_server_timeout: ServerTimeout,
-    /// The server timeout of the last session, for as long as it lives.
+    /// The server timeout of the last session, which applies for as long as that session lives.
     pub(crate) server_timeout: Duration,
     /// The sessions before that.
     earlier: Earlier,
@@ -68,13 +68,14 @@ impl Dialer {
         self.dial_with(self.next_server_timeout).await
     }
 
-    /// Like [`dial`](Self::dial), with this server timeout until a server has answered.
+    /// Does the same as [`dial`](Self::dial), with the given server timeout until a server has
+    /// answered.
     ///
     /// The client library fixes the server timeout of a session when it connects, but the session
-    /// timeout, from which it is calculated, is known only afterwards. If the servers grant another
-    /// session timeout than expected, the session is exchanged, once, for one with the right server
-    /// timeout, and the next time that session timeout is expected. If the second session is not
-    /// established in time, the first one is used.
+    /// timeout, from which it is calculated, is known only afterwards. If the servers grant a
+    /// session timeout other than the expected one, the session is exchanged, once, for one with
+    /// the right server timeout, and the next connect expects that session timeout. If the second
+    /// session is not established in time, the first one is used.
     async fn dial_with(
         &mut self,
         server_timeout: ServerTimeout,
@@ -113,14 +114,15 @@ impl Dialer {
         }
     }
 
-    /// Ends the session that was the current one on the servers, too. If it was given up for want
-    /// of one, that begins with [`end_given_up`](Self::end_given_up).
+    /// Ends the former current session on the servers too. If the client gave that session up
+    /// because no server could be reached, its end begins with
+    /// [`end_given_up`](Self::end_given_up).
     pub(crate) fn end_last(&mut self, ending: Ending) {
         let connector = self.connector(self.server_timeout);
         self.earlier.end_last(ending, connector, self.repeated());
     }
 
-    /// Ends the last session if it was given up, now that a server may be in reach.
+    /// Ends the last session if the client has given it up, now that a server may be reachable.
     pub(crate) fn end_given_up(&mut self) {
         let connector = self.connector(self.server_timeout);
         self.earlier.end_given_up(connector, self.repeated());
@@ -132,7 +134,7 @@ impl Dialer {
         tokio::time::timeout(timeout, self.earlier.all_ended()).await == Ok(true)
     }
 
-    /// Returns how spare connections of the session that was established last are made.
+    /// Returns how to make spare connections for the session that was established last.
     pub(crate) fn spare(&self, session: &Session) -> Option<Spare> {
         let servers = self.options.servers.addresses.to_vec();
         Spare::new(
@@ -143,7 +145,7 @@ impl Dialer {
         )
     }
 
-    /// Returns the list of servers as it is given to the client library.
+    /// Returns the list of servers that is passed to the client library.
     fn repeated(&self) -> String {
         self.options
             .servers
@@ -159,8 +161,8 @@ impl Dialer {
         connector.with_connection_timeout(server_timeout)
     }
 
-    /// Establishes a session that gives up a server that is silent for `server_timeout`, while it
-    /// connects and later.
+    /// Establishes a session that leaves a server that is silent for `server_timeout`, both while
+    /// it connects and later.
     async fn connect(
         &mut self,
         server_timeout: Duration,
@@ -177,16 +179,16 @@ impl Dialer {
         let dialled = async {
             loop {
                 match waker::connect(connector.clone(), &repeated).await {
-                    // The library gives up after the session timeout, which may be shorter than the
-                    // connect timeout.
+                    // The client library gives up after the session timeout, which may be shorter
+                    // than the connect timeout.
                     Err(zk::Error::Timeout) => {}
                     result => return result,
                 }
             }
         };
         let mut dialled = pin!(tokio::time::timeout(left, dialled));
-        // The library does not report why it got no session, so the servers are asked while there
-        // is still time.
+        // The client library does not report why it got no session, so the servers are asked while
+        // there is still time.
         let mut asking = pin!(ask_before(
             left,
             &self.options.servers,
@@ -269,15 +271,16 @@ impl Dialer {
             log::warn!(%error, ?pause, "no session yet");
             tokio::time::sleep(pause).await;
             retry += 1;
-            // A session is established by a write, and slow commits may be why this one was not.
+            // Establishing a session takes a committed write, so slow commits may be the reason for
+            // this failure.
             server_timeout.double();
         }
     }
 }
 
-/// Returns whether an error is about the client's own options: the library reports unusable options
-/// of TLS and SASL as separate errors, before it tries any connection. The connect string has been
-/// validated before.
+/// Returns whether an error is about the client's own options: the client library reports unusable
+/// options of TLS and SASL as separate errors, before it tries to connect. The connect string was
+/// validated earlier.
 fn is_setup_error(error: &zk::Error) -> bool {
     matches!(
         error,

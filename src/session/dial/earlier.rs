@@ -1,14 +1,14 @@
 //! The sessions that a client has given up, or exchanged for another. Each is ended on the servers,
 //! because its nodes would block other clients until it expires (docs/protocol.md#close-confirmed).
 //!
-//! The client library closes a session whose handle is dropped, and is given 2T for that. If the
-//! servers' answer does not come, the session is taken up once more by its id and password, and
-//! closed. A server may hear a client that does not hear it, and then renews the session with each
-//! try; so the tries have pauses that are long enough for the session to expire.
+//! The client library closes a session whose handle is dropped, and has 2T to do so. If no server
+//! answers in that time, this module resumes the session by its id and password, and closes it. A
+//! server that receives the client's requests, but whose answers are lost, renews the session with
+//! each try; so the pauses between the tries are long enough for the session to expire.
 //!
-//! One task ends one session. `close` waits for all of them, and gets no confirmation if one has
-//! panicked. A session that the library gave up by its own clock is not asked about at once, since
-//! no server is in reach; that begins with the next session, or with `close`.
+//! One task ends one session. `close` waits for all of these tasks, and gets no confirmation if one
+//! has panicked. If the client library gave a session up by its own clock, no server can be
+//! reached, so the task for that session starts only with the next session, or with `close`.
 
 use std::time::Duration;
 
@@ -24,21 +24,22 @@ use crate::session::reports::log;
 use crate::session::threads::background::here;
 use crate::session::threads::waker;
 
-/// The pause after a try to take up a session.
+/// The pause after a try to resume a session.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The sessions of a client that are not its current one, as far as the servers may still have
-/// them.
+/// The earlier sessions of a client that the servers may still have.
 #[derive(Default)]
 pub(crate) struct Earlier {
-    /// There is a task for each session, until the servers have confirmed its end.
+    /// One task for each session, which runs until the servers have confirmed the end of the
+    /// session.
     ending: JoinSet<()>,
-    /// Whether such a task has panicked: the end of its session is never confirmed.
+    /// Whether such a task has panicked, in which case the end of its session is never confirmed.
     has_panicked: bool,
-    /// Whether these ends are waited for: a task in its pause asks once more.
+    /// Whether a caller waits for these sessions to end. A task that is pausing then asks once
+    /// more.
     is_awaited: watch::Sender<bool>,
-    /// The last session, if the client library has given it up by its own clock: there is no server
-    /// to ask.
+    /// The last session, if the client library has given it up by its own clock, so that there was
+    /// no server to ask.
     given_up: Option<Ending>,
 }
 
@@ -47,9 +48,9 @@ pub(crate) struct Ending {
     states: zk::StateWatcher,
     info: zk::SessionInfo,
     timeout: Duration,
-    /// When the last write was sent that was answered.
+    /// When the last write that was answered was sent.
     last_renewal: Option<Moment>,
-    /// A flush waits until this is dropped, if there may be nodes of the session.
+    /// Makes a flush wait until this is dropped, if the session may have nodes.
     _left: Option<Ticket>,
 }
 
@@ -64,8 +65,8 @@ impl Ending {
         }
     }
 
-    /// The same for a session that has been in use until now. Every flush waits for its end: whose
-    /// nodes go with it, and since when no call needs them, is not known any more.
+    /// Does the same for a session that was in use until now. Every flush waits for its end,
+    /// because it is no longer known which callers left nodes in the session, or when.
     pub(crate) fn of(self, session: &Session, cleanup: &Cleanup) -> Self {
         let _left = session
             .has_nodes()
@@ -101,7 +102,7 @@ impl Earlier {
             .spawn(here(end(ending, connector, servers, awaited)));
     }
 
-    /// Ends the session that was the current one. If no server is in reach, that begins with
+    /// Ends the former current session. If no server can be reached, its end begins with
     /// [`end_given_up`](Self::end_given_up).
     pub(crate) fn end_last(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
         match ending.is_confirmed() {
@@ -111,15 +112,15 @@ impl Earlier {
         }
     }
 
-    /// Ends the session that was given up, now that there may be servers again.
+    /// Ends the session that was given up, now that a server may be reachable again.
     pub(crate) fn end_given_up(&mut self, connector: zk::Connector, servers: String) {
         if let Some(ending) = self.given_up.take() {
             self.end(ending, connector, servers);
         }
     }
 
-    /// Waits until the servers have confirmed the end of all these sessions. Returns `false` if
-    /// they never will.
+    /// Waits until the servers have confirmed the end of all these sessions. Returns `false` if a
+    /// confirmation will never come.
     pub(crate) async fn all_ended(&mut self) -> bool {
         self.is_awaited.send_replace(true);
         while let Some(ended) = self.ending.join_next().await {
@@ -145,8 +146,8 @@ async fn end(
             };
         }
     };
-    // The limit is longer than the client library tries. The library reports nothing if its task
-    // has died.
+    // The limit is longer than the time for which the client library tries. The client library
+    // reports nothing if its task has died.
     if tokio::time::timeout(limit, closing).await == Ok(true) {
         return;
     }
@@ -161,13 +162,13 @@ async fn end(
                 log::debug!(%session_id, "an earlier session is left to expire");
                 return tokio::time::sleep(timeout).await;
             }
-            // A server that hears the client but is not heard renews the session with each try, and
-            // needs time to expire it.
+            // A server whose answers are lost renews the session with each try, and needs time to
+            // expire it.
             Err(_) => {
                 tokio::select! {
                     () = tokio::time::sleep(timeout.saturating_mul(2)) => {}
-                    // `close` waits for no more than T. An error: the client is gone, and this task
-                    // with it.
+                    // `close` waits no longer than T. An error means that the client has ended, and
+                    // this task with it.
                     _ = awaited.wait_for(|awaited| *awaited), if !was_awaited => {}
                 }
             }
@@ -175,8 +176,8 @@ async fn end(
     }
 }
 
-/// Takes a session up by its id and password, and closes it. Returns `true` when it has ended,
-/// `false` if the servers do not let this client have it.
+/// Resumes a session by its id and password, and closes it. Returns `true` when the session has
+/// ended, and `false` if the servers refuse to resume it for this client.
 async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> bool {
     loop {
         match waker::connect(connector.clone().with_session(ending.info.clone()), servers).await {
@@ -192,7 +193,7 @@ async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> b
                 }
             }
             Err(zk::Error::SessionExpired) => return true,
-            // The first is another session, which its drop closes: this server takes none up.
+            // `Ok` is another session, which its drop closes: this server resumes no sessions.
             Ok(_) | Err(zk::Error::AuthFailed) => return false,
             Err(error) => log::debug!(%error, "an earlier session could not be ended yet"),
         }

@@ -1,5 +1,5 @@
-//! Connects: servers, TLS, SASL, and why a connect failed.
-//! Only the session's setup and supervisor use it. It never decides whether a lock is held.
+//! Establishes connections: the servers, TLS, SASL, and the reasons for a failed connection. Only
+//! the session's setup and supervisor use this module, which never decides whether a lock is held.
 
 pub(crate) mod connect;
 pub(crate) mod earlier;

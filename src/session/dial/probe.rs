@@ -1,5 +1,5 @@
-//! Finds out why no session could be established: asks each server by itself, since the client
-//! library does not report the outcome of its tries (docs/protocol.md#connect-errors).
+//! Finds out why no session could be established, by asking each server separately, because the
+//! client library does not report the outcome of its tries (docs/protocol.md#connect-errors).
 //!
 //! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates
 //! no session.
@@ -21,22 +21,23 @@ use crate::session::threads::background;
 const MAX_WINDOW: Duration = Duration::from_secs(1);
 /// The shortest time for which the servers are asked, even if the connect timeout is shorter.
 const MIN_WINDOW: Duration = Duration::from_millis(100);
-/// The most servers that are asked.
+/// The largest number of servers that are asked.
 const MAX_SERVERS: usize = 16;
-/// The most addresses of one host name that are tried.
+/// The largest number of addresses of one host name that are tried.
 const MAX_ADDRESSES: usize = 4;
-/// The most bytes of an answer that are read.
+/// The largest number of bytes of an answer that are read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 512;
-/// The most threads of the process that ask. The lookup of a host name may take longer than the
-/// window and cannot be stopped: if it hangs, each further try to connect would leave more threads
-/// behind.
+/// The largest number of threads of this process that ask at a time. The lookup of a host name may
+/// take longer than the window and cannot be stopped, so without this limit a lookup that hangs
+/// would leave more threads behind with each try to connect.
 const MAX_THREADS: usize = 4 * MAX_SERVERS;
-/// The name of each. Linux shows at most fifteen characters.
+/// The name of each of these threads. Linux shows at most fifteen characters.
 const NAME: &str = "zk-probe";
 
-/// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the
-/// answer, and whether the server has closed the connection; or why there was no handshake, as far
-/// as that is known. There is none if the client library has its own TLS options, or uses no TLS.
+/// Asks a server over TLS, given its host, a connection and a deadline. Returns the answer, and
+/// whether the server has closed the connection; or the reason why the handshake failed, as far as
+/// it is known. There is no such function if the client library has its own TLS options, or uses no
+/// TLS.
 pub(crate) type Handshake = Arc<
     dyn Fn(&str, TcpStream, Instant) -> Result<(Vec<u8>, bool), Option<Diagnosis>> + Send + Sync,
 >;
@@ -45,7 +46,7 @@ type Diagnosis = (ServerFailure, Option<String>);
 /// How many threads ask.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// A counted thread: until it is dropped.
+/// Counts a thread until this is dropped.
 struct Counted;
 
 impl Counted {
@@ -62,8 +63,8 @@ impl Drop for Counted {
     }
 }
 
-/// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if
-/// there are too many. Returns the error of the system if none can be started.
+/// Runs `work` on a new thread, because it may take longer than the caller waits. The receiver gets
+/// nothing if there are too many threads. Returns the system's error if no thread can be started.
 fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<oneshot::Receiver<T>> {
@@ -77,8 +78,8 @@ fn on_thread<T: Send + 'static>(
         // The receiver is gone if the lookup of a name took too long.
         let _ = sender.send(done);
     };
-    // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and
-    // panics if it can start no more.
+    // `spawn_blocking` cannot be used here: a runtime waits for such threads when it shuts down,
+    // and panics if it can start no more of them.
     background::run_blocking(NAME, working)?;
     Ok(receiver)
 }
@@ -89,7 +90,8 @@ fn unasked(error: &io::Error) -> Diagnosis {
     (ServerFailure::Unreachable, Some(detail))
 }
 
-/// Returns the failures of servers that this process could not connect to, for want of something.
+/// Returns the failures of servers to which this process could not connect, because it lacked file
+/// descriptors or threads.
 pub(crate) fn not_asked(servers: &Servers, error: &io::Error) -> Vec<FailedServer> {
     let failed = |address: &Address| {
         let (failure, detail) = unasked(error);
@@ -125,7 +127,8 @@ pub(crate) async fn ask_before(
     let mut failures = Vec::with_capacity(asked.len());
     for (address, answer) in asked {
         let (kind, detail) = match answer {
-            // A little longer than the threads take, which keep to the deadline themselves.
+            // This deadline is a little later than that of the threads, which observe their
+            // deadline themselves.
             Ok(answer) => match timeout_at((deadline + MIN_WINDOW).into(), answer).await {
                 Ok(Ok(cause)) => cause,
                 _ => (ServerFailure::NoAnswer, None),
@@ -151,7 +154,7 @@ pub(crate) async fn accepts(address: &Address, timeout: Duration) -> bool {
     matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
 }
 
-/// The same in a simulation, where no thread may block.
+/// Does the same in a simulation, where no thread may block.
 #[cfg(simulation)]
 pub(crate) async fn accepts(address: &Address, timeout: Duration) -> bool {
     match background::accepts(&address.host, address.port) {
@@ -223,8 +226,8 @@ pub(crate) fn left(deadline: Instant) -> Option<Duration> {
     Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 
-/// Sends the request and reads the answer, until there is enough of it, the connection is closed,
-/// or the deadline has passed. Returns the answer, and whether the server has closed the
+/// Sends the request and reads the answer, until the answer is long enough, the connection is
+/// closed, or the deadline has passed. Returns the answer, and whether the server has closed the
 /// connection.
 fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
     let mut answer = Vec::new();
@@ -232,8 +235,9 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
         return (answer, true);
     }
     let mut buffer = [0; MAX_ANSWER_BYTES];
-    // A server of another protocol may be waiting for the end of a line. It is not sent at once: a
-    // ZooKeeper server that closes the connection while bytes are unread may lose its answer.
+    // A server of another protocol may be waiting for the end of a line. The line break is not sent
+    // at once, because a ZooKeeper server that closes the connection while bytes are unread may
+    // lose its answer.
     let mut prodded = false;
     while answer.len() < MAX_ANSWER_BYTES {
         let Some(left) = left(deadline) else { break };
@@ -253,7 +257,7 @@ fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
                     break;
                 }
                 prodded = true;
-                // If that fails, the next read reports it.
+                // If the write fails, the next read reports the failure.
                 let _ = stream.write_all(b"\r\n\r\n");
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -291,7 +295,8 @@ fn judge(answer: &[u8], ended: bool, tls: bool) -> Diagnosis {
             .chars()
             .take(40)
             .collect();
-        // Bytes that are not text would be unreadable, and could control a terminal.
+        // Bytes that are not text would be unreadable, and might contain control sequences for a
+        // terminal.
         let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
         return (
             ServerFailure::NotZooKeeper,

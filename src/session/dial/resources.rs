@@ -1,8 +1,9 @@
-//! What the first connection of a process needs of the system, which is asked for before it begins.
+//! The system resources that the first connection of a process needs, and the check that they are
+//! available.
 //!
-//! Without a descriptor or a thread the client library's reactor panics when it is first used. Its
-//! thread may panic too, and is not started again: from then on no connection of the process
-//! works, whatever is free again (`docs/upstream/README.md`).
+//! Without a descriptor or a thread the client library's reactor panics when it is first used. The
+//! reactor's thread may panic too, and is not started again: from then on no connection of the
+//! process works, even if resources are free again (`docs/upstream/README.md`).
 //!
 //! The check is repeated before each try until the process has had a session: a try that failed
 //! does not show that the reactor has started.
@@ -22,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Pairs of descriptors: the reactor has two or three, a connection one, and the lookup of a name a few.
 #[cfg(all(unix, not(simulation)))]
 const PAIRS: usize = 4;
-/// The name of the thread that shows that one can be started.
+/// The name of the thread by which the check shows that a thread can be started.
 #[cfg(not(simulation))]
 const NAME: &str = "zk-check";
 
@@ -34,8 +35,8 @@ pub(crate) fn connected() {
     CONNECTED.store(true, Ordering::Relaxed);
 }
 
-/// Waits until the process has what its first connection needs. Returns the error of the system if
-/// it has not within `timeout`.
+/// Waits until the process has the resources that its first connection needs. Returns the system's
+/// error if it does not have them within `timeout`.
 pub(crate) async fn available(timeout: Duration) -> io::Result<()> {
     let began = Instant::now();
     while !CONNECTED.load(Ordering::Relaxed) {
@@ -49,7 +50,7 @@ pub(crate) async fn available(timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes as much as a connection needs, all at once, and gives it back.
+/// Allocates the resources that a connection needs, all at once, and frees them.
 #[cfg(not(simulation))]
 async fn check() -> io::Result<()> {
     let _descriptors = descriptors()?;
@@ -58,7 +59,7 @@ async fn check() -> io::Result<()> {
         // The receiver is gone if the client is.
         let _ = sender.send(());
     })?;
-    // An error is impossible: the thread sends.
+    // An error is impossible, because the thread always sends.
     let _ = started.await;
     Ok(())
 }
@@ -83,7 +84,7 @@ fn descriptors() -> io::Result<Vec<impl Sized>> {
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     return Err(error);
                 }
-                // A sandbox may allow no such sockets, and connections.
+                // A sandbox may forbid such sockets although it allows connections.
                 _ => break,
             },
         }

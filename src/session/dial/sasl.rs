@@ -1,8 +1,8 @@
 //! Checks for user names and passwords of SASL that the client library cannot send.
 //!
-//! The library would send them in a form from which the servers compute another hash, and the
-//! servers would refuse them as wrong. The reason cannot be found out from there, so they are
-//! refused before any connection.
+//! The client library would send them in a form from which the servers compute another hash, and
+//! the servers would refuse them as wrong. That answer does not show the reason, so such names and
+//! passwords are refused before any connection.
 
 /// Checks the user and the password of SASL DIGEST-MD5. The error says what is wrong, and shows
 /// neither.
@@ -10,15 +10,15 @@ pub(crate) fn check(user: &str, password: &str) -> Result<(), String> {
     if user.is_empty() {
         return Err("the user of `sasl_digest` is empty".to_owned());
     }
-    // The library puts the user between quotation marks as it is.
+    // The client library puts the user name between quotation marks, without escapes.
     if user.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
         return Err(
             "the user of `sasl_digest` has a quotation mark, a backslash or a control character in it"
                 .to_owned(),
         );
     }
-    // RFC 2831 hashes text that fits into Latin-1 as Latin-1, but the library hashes all text as
-    // UTF-8.
+    // RFC 2831 requires text that fits into Latin-1 to be hashed as Latin-1, but the client library
+    // hashes all text as UTF-8.
     for (what, text) in [("user", user), ("password", password)] {
         if !text.is_ascii() && text.chars().all(|c| c <= '\u{ff}') {
             return Err(format!(

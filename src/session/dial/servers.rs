@@ -1,11 +1,12 @@
 //! The connect string: the servers, and the namespace behind them.
 //!
-//! It is parsed as the client library parses it, so that an address that the library would refuse or
-//! misread is refused before any connection, with the reason.
+//! The connect string is parsed as the client library parses it, so that an address that the client
+//! library would refuse or misread is refused before any connection, with the reason.
 //!
-//! The library is given each server several times. It pauses after each pass over its list, longer
-//! after each try, so that a short list would be tried only a few times while a session lives. A
-//! list that is long enough lasts for the session timeout ([`Servers::repeated`]).
+//! The list that is passed to the client library contains each server several times. The client
+//! library pauses after each pass over its list, longer each time, so a short list would be tried
+//! only a few times while a session lives. One pass over a list that is long enough takes the
+//! session timeout ([`Servers::repeated`]).
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -17,7 +18,7 @@ use crate::values::shown::Quoted;
 /// it, and that before the first pass but one is as many as there are addresses, up to ten.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
-/// A list that is longer is of no use: its pass takes more than an hour.
+/// A longer list is of no use, because one pass over it takes more than an hour.
 const MAX_ADDRESSES: u128 = 400;
 
 /// A parsed connect string, `host:port[,host:port…][/path]`.
@@ -27,9 +28,9 @@ pub(crate) struct Servers {
     pub(crate) given: String,
     /// The addresses without the path, as they were given.
     hosts: String,
-    /// The path at the end. Java's client takes it for a chroot; here it is a namespace, a prefix
-    /// whose nodes are created when they are missing: in a chroot that does not exist every request
-    /// would fail.
+    /// The path at the end. Java's client treats this path as a chroot; here it is a namespace, a
+    /// prefix whose nodes are created when they are missing, because in a chroot that does not
+    /// exist every request would fail.
     pub(crate) namespace: String,
     /// The servers, each once.
     pub(crate) addresses: Vec<Address>,
@@ -144,7 +145,8 @@ impl Servers {
         })
     }
 
-    /// Returns the same servers, all of them connected by TLS. The error says which cannot be.
+    /// Returns the same servers, all of them to be connected by TLS. The error names the server
+    /// that cannot be.
     #[cfg(feature = "tls")]
     pub(crate) fn by_tls(&self) -> Result<Self, String> {
         let (hosts, namespace) = split(self.given.trim());
@@ -166,18 +168,19 @@ impl Servers {
         })
     }
 
-    /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer
-    /// after each full pass over its list, up to many seconds, and a little longer after each try
-    /// of a pass, but the first. The list is so long that one pass takes a session timeout, and so
-    /// short that the pause before it takes no more than half of that (docs/protocol.md#reconnect).
+    /// Returns the list of servers, repeated several times. `zookeeper-client` pauses longer after
+    /// each full pass over its list, up to many seconds, and a little longer after each try within
+    /// a pass, except the first pass. The list is long enough that one pass takes a session
+    /// timeout, and short enough that the pause before the pass takes at most half of that
+    /// (docs/protocol.md#reconnect).
     pub(crate) fn repeated(&self, session_timeout: Duration) -> String {
         let times = addresses_per_pass(session_timeout).div_ceil(self.hosts.split(',').count());
         vec![&*self.hosts; times].join(",")
     }
 }
 
-/// Returns how many addresses the list of servers needs: with n of them the pause is n units, and
-/// the pass after it takes n²/4 units.
+/// Returns how many addresses the list of servers needs: with n addresses the pause is n units, and
+/// the pass after the pause takes n²/4 units.
 fn addresses_per_pass(session_timeout: Duration) -> usize {
     let units = session_timeout.as_millis() / PAUSE_UNIT.as_millis();
     let n = (units / 2)
@@ -192,7 +195,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Splits the addresses from the path. An address may begin with `tcp://`, whose slashes do not
+/// Separates the addresses from the path. An address may begin with `tcp://`, whose slashes do not
 /// begin the path.
 fn split(given: &str) -> (&str, &str) {
     let last = given.rfind(',').unwrap_or(0);
@@ -279,7 +282,8 @@ mod tests {
             })
     }
 
-    /// The client library is back while the session lives, whenever the servers are.
+    /// The client library reconnects while the session lives, whenever the servers become
+    /// reachable.
     // Shows: reconnect
     #[test]
     fn library_pause_fits_session_timeout() {

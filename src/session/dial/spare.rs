@@ -1,11 +1,12 @@
-//! Heartbeats by a separate connection, while the session has none.
+//! Heartbeats over a separate connection, while the client library has no connection.
 //!
 //! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing
-//! wakes it when a server is back; and a connection that it has made during the outage may stay
-//! silent behind it. The lease does not wait for that: while locks are held and their renewal is
-//! overdue, all servers are tried, again and again, and the first that takes the session up gets a
-//! heartbeat (docs/protocol.md#spare-connection). The connection is closed after that, and the
-//! session stays the client library's, whose next try moves it back.
+//! wakes it when a server is back; and a connection that it made during the outage may stay silent
+//! after the outage. The lease may expire in that time. So while locks are held and their renewal
+//! is overdue, this module tries all servers repeatedly, and the first server that resumes the
+//! session gets a heartbeat (docs/protocol.md#spare-connection). Then the connection is closed, and
+//! the session still belongs to the client library, whose next try moves it back to its own
+//! connection.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -28,26 +29,26 @@ use crate::session::threads::background;
 /// The name of the threads. Linux shows at most fifteen characters.
 const NAME: &str = "zk-spare";
 
-/// How spare connections of a session are made.
+/// How to make spare connections for a session.
 pub(crate) struct Spare {
     connector: zk::Connector,
     servers: Vec<Address>,
     info: zk::SessionInfo,
     tries: SpareTries,
-    /// How long the client library is left alone after a try that may have interrupted one of the
-    /// library's tries.
+    /// How long no spare connection is tried after a try that may have interrupted one of the
+    /// client library's tries.
     rest: Duration,
 }
 
 /// The outcome of a try.
 enum Tried {
-    /// The session was taken up by this handle.
+    /// The server resumed the session for this handle.
     TakenUp(zk::Client),
-    /// The servers answer with another session. That of ClickHouse Keeper's cannot be taken up.
+    /// The servers answer with another session. ClickHouse Keeper does not resume sessions.
     Replaced,
     /// The server accepts no connection.
     NotConnected,
-    /// The server accepts connections, and has ended this one.
+    /// The server accepts connections, but has closed this one.
     Closed,
     /// The server has not answered in time.
     Silent,
@@ -55,9 +56,9 @@ enum Tried {
 
 /// The outcome of all tries.
 enum TakenUp {
-    /// The server with this number has let this handle take the session up.
+    /// The server with this number resumed the session for this handle.
     By(usize, zk::Client),
-    /// No lock is held any more, or none can be kept.
+    /// No lock is held any more, or no renewal can keep one.
     Unwanted,
     /// See [`Tried::Replaced`].
     Replaced,
@@ -66,24 +67,24 @@ enum TakenUp {
 /// The end of the tries.
 #[derive(PartialEq, Eq)]
 enum SpareOutcome {
-    /// The session lease was renewed, or that is not wanted any more.
+    /// The session lease was renewed, or no longer needs to be.
     Done,
-    /// The server with this number took the session up, and did not commit the heartbeat.
+    /// The server with this number resumed the session, but did not commit the heartbeat.
     NotRenewed { server: usize },
     /// See [`Tried::Replaced`].
     Replaced,
 }
 
-/// In which order the servers are tried.
+/// The order in which the servers are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     first: usize,
-    /// How long after one the next is tried.
+    /// The time between the tries of two consecutive servers.
     step: Duration,
 }
 
 impl Spare {
-    /// `None` if the session is gone.
+    /// Returns `None` if the session has ended.
     pub(crate) fn new(
         session: &Session,
         connector: zk::Connector,
@@ -97,7 +98,7 @@ impl Spare {
             .with_detached()
             .with_fail_eagerly();
         let tries = session.lease.rule.spare_tries(server_timeout);
-        // Its pause before the next try of a pass, and that try.
+        // The client library's pause before the next try of a pass, and that try.
         let rest = server_timeout.saturating_mul(2);
         Some(Self {
             connector,
@@ -108,8 +109,9 @@ impl Spare {
         })
     }
 
-    /// Returns the order that begins with a server. Not all are tried at the same moment: mostly
-    /// the first that is back has answered before the next is tried.
+    /// Returns the order that begins with the given server. The servers are not all tried at the
+    /// same moment, because the first one that is back has usually answered before the next is
+    /// tried.
     fn order(&self, first: usize) -> Order {
         let count = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
         Order {
@@ -118,14 +120,14 @@ impl Spare {
         }
     }
 
-    /// Returns the order of the next tries, after tries in an order that ended like this. `None` if
-    /// there are to be no more.
+    /// Returns the order of the next tries, given the last order and the outcome of its tries;
+    /// `None` if there are to be no more tries.
     fn next_order(&self, order: Order, outcome: &SpareOutcome) -> Option<Order> {
         match *outcome {
             SpareOutcome::Replaced => None,
             SpareOutcome::Done => Some(self.order(order.first.wrapping_add(1))),
-            // Members that are back together take the session from each other: it is that of the
-            // connection which asked last. So this one is tried alone for a while.
+            // Members that are back together take the session from each other, because the session
+            // belongs to the connection that asked last. So this member is tried alone for a while.
             SpareOutcome::NotRenewed { server } => Some(Order {
                 first: server,
                 step: self.tries.limit,
@@ -133,8 +135,8 @@ impl Spare {
         }
     }
 
-    /// Sends a heartbeat by the first server that takes the session up, unless none is wanted any
-    /// more.
+    /// Sends a heartbeat by the first server that resumes the session, until no heartbeat is needed
+    /// any more.
     async fn keep(&self, session: &Arc<Session>, order: Order) -> SpareOutcome {
         tokio::select! {
             biased;
@@ -160,8 +162,8 @@ impl Spare {
         }
     }
 
-    /// Sends a heartbeat by a connection that has taken the session up. Returns whether the session
-    /// lease was renewed.
+    /// Sends a heartbeat over a connection for which the session was resumed. Returns whether the
+    /// session lease was renewed.
     async fn beat_by(&self, session: &Arc<Session>, handle: &zk::Client) -> bool {
         let before = session.lease.last_renewal();
         session.set_kept_by_spare();
@@ -174,8 +176,8 @@ impl Spare {
         session.lease.last_renewal() > before
     }
 
-    /// Tries all servers until one takes the session up: side by side, so that one that is silent
-    /// delays no other.
+    /// Tries all servers, side by side, until one resumes the session. So a silent server delays no
+    /// other.
     async fn take_up(&self, session: &Session, order: Order) -> TakenUp {
         let count = self.servers.len();
         let mut after = Duration::ZERO;
@@ -198,16 +200,17 @@ impl Spare {
         .await
     }
 
-    /// Tries the server with this number until it takes the session up.
+    /// Tries the server with this number until the server resumes the session.
     ///
-    /// A try that is silent may stay so for good, although the server is back, or the server may
-    /// be slow. So the next begins while it is open, and a server that is only slow shows that: it
-    /// closes a connection of a session when another asks for the same session.
+    /// A silent try may stay silent although the server is back, or the server may only be slow. So
+    /// the next try begins while the first is open. A server that is only slow then shows this,
+    /// because it closes a connection of a session when another connection asks for the same
+    /// session.
     async fn take_up_at(&self, session: &Session, number: usize) -> TakenUp {
         let Some(server) = self.servers.get(number) else {
             return TakenUp::Unwanted;
         };
-        // The try before the newest, if it is open: there are two at most.
+        // The try before the newest, if it is still open. At most two tries are open.
         let mut before: Option<BoxFuture<'_, Tried>> = None;
         while can_be_kept(session) {
             let mut newest: BoxFuture<'_, Tried> = Box::pin(self.try_once(session, server));
@@ -237,8 +240,9 @@ impl Spare {
                     Tried::TakenUp(handle) => return TakenUp::By(number, handle),
                     Tried::Replaced => return TakenUp::Replaced,
                     Tried::NotConnected => break Some(self.tries.pause),
-                    // The client library's try, by which the server has ended this one, or which
-                    // it has ended for this one, is left alone.
+                    // Either the server closed this try because of the client library's try, or the
+                    // reverse. No spare connection is tried for a while, so that the client
+                    // library's try can finish.
                     Tried::Closed => break Some(self.rest),
                     Tried::Silent if is_slow => break Some(self.rest),
                     Tried::Silent => {}
@@ -275,7 +279,7 @@ impl Spare {
         if error.is_none() {
             return Tried::Silent;
         }
-        // The client library does not say which it was.
+        // The client library does not report which of the two it was.
         if probe::accepts(server, self.tries.pause).await {
             Tried::Closed
         } else {
@@ -298,7 +302,8 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
         return;
     };
     let spare = Arc::new(spare);
-    // The number spreads clients, so that not all begin with the same server when it is back.
+    // The session id spreads the clients over the servers, so that not all begin with the same
+    // server.
     let start = usize::try_from(session.session_id.unsigned_abs()).unwrap_or_default();
     let mut order = spare.order(start);
     loop {
@@ -320,9 +325,9 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
     }
 }
 
-/// Does [`Spare::keep`] on a separate runtime, whose end also ends the tasks that the client library
-/// has spawned in it: they would continue, reconnect, and take the session away from its other
-/// connection later.
+/// Runs [`Spare::keep`] on a separate runtime. The end of the runtime also ends the tasks that the
+/// client library has spawned in it, which would otherwise reconnect later and take the session
+/// away from its other connection.
 async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, order: Order) -> SpareOutcome {
     let (done, outcome) = oneshot::channel();
     let (session, spare) = (Arc::clone(session), Arc::clone(spare));
@@ -333,8 +338,8 @@ async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, order: Order
     if let Err(error) = background::start(NAME, keeping) {
         log::debug!(%error, "no thread could be started for a spare connection");
     }
-    // An error means that there is no thread, or that it has panicked, in a log line of the client
-    // library.
+    // An error means that no thread could be started, or that it panicked in a log line of the
+    // client library.
     outcome.await.unwrap_or(SpareOutcome::Done)
 }
 
@@ -343,7 +348,7 @@ fn can_be_kept(session: &Session) -> bool {
     session.holds.any() && session.lease.state() != LeaseState::Expired
 }
 
-/// Returns whether locks are held whose lease was not renewed for this long.
+/// Returns whether locks are held whose lease has not been renewed for at least this time.
 fn is_due(session: &Session, from: Duration) -> bool {
     let (last_renewal, now) = session.lease.last_renewal_and_now();
     can_be_kept(session) && last_renewal.is_some_and(|renewal| now.since(renewal) >= from)

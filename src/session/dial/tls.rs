@@ -1,12 +1,12 @@
 //! TLS: the options for the client library, and our own handshake, which explains a failed one.
 //!
-//! Certificates and keys are read and checked once, for both. The library takes them as PEM only,
-//! so those that were given as DER are converted. An error names the option and not its contents,
-//! since a key may be among them.
+//! Certificates and keys are read and checked once, for both. The client library accepts only PEM,
+//! so certificates and keys that were given as DER are converted. An error names the option and not
+//! its contents, because these may include a key.
 //!
-//! The library does not report the outcome of its tries. So after a failed one a server is asked for
-//! its status over a handshake with the same options, whose error says which of the two sides
-//! refuses the other, and why (docs/protocol.md#connect-errors).
+//! The client library does not report the outcome of its tries. So after a failed try, a server is
+//! asked for its status over a connection with the same options. If the handshake fails, its error
+//! says which of the two sides refuses the other, and why (docs/protocol.md#connect-errors).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,8 +30,8 @@ use crate::error::ServerFailure as Kind;
 use crate::session::dial::probe::{Handshake, MAX_ANSWER_BYTES, left};
 use crate::values::tls::{Certificates, PrivateKey, TlsOptions};
 
-/// Reads the user's options. Returns those of the client library, and how a server is asked by TLS.
-/// The error says which option cannot be used, but not its contents.
+/// Reads the user's options. Returns the options for the client library, and the function that asks
+/// a server over TLS. The error says which option cannot be used, but not its contents.
 pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake), String> {
     if options.cas.is_empty() {
         return Err(
@@ -94,15 +94,15 @@ pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake
     Ok((given, handshake))
 }
 
-/// Returns the process's cryptography. The client library takes it from there, and panics if there
-/// is none and rustls has been compiled with several: then this one, which the library enables,
-/// becomes the process's.
+/// Returns the cryptography provider of the process. The client library uses that provider, and
+/// panics if there is none and rustls was compiled with several. In that case the provider that the
+/// client library enables becomes that of the process.
 fn provider() -> Arc<CryptoProvider> {
     if let Some(provider) = CryptoProvider::get_default() {
         return Arc::clone(provider);
     }
     let provider = aws_lc_rs::default_provider();
-    // An error means that another thread has been quicker.
+    // An error means that another thread was first.
     let _ = provider.clone().install_default();
     CryptoProvider::get_default().map_or_else(|| Arc::new(provider), Arc::clone)
 }
@@ -176,8 +176,8 @@ fn read_key(source: &PrivateKey) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// Returns the sections of a PEM text. An error of the parser may quote the text, and is put in
-/// other words.
+/// Returns the sections of a PEM text. An error of the parser may quote the text, so it is replaced
+/// by another message.
 fn sections(text: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, String> {
     let sections: Result<_, _> = <(SectionKind, Vec<u8>)>::pem_slice_iter(text).collect();
     sections.map_err(|error| {
@@ -224,7 +224,7 @@ fn exchange(
     };
     let mut stream = StreamOwned::new(connection, stream);
     wait(stream.get_ref())?;
-    // The handshake comes first.
+    // The first write performs the handshake.
     stream.write_all(b"srvr")?;
     stream.flush()?;
     let (mut answer, mut buffer) = (Vec::new(), [0; MAX_ANSWER_BYTES]);
@@ -236,8 +236,8 @@ fn exchange(
             Ok(0) => return Ok((answer, true)),
             Ok(read) => answer.extend_from_slice(buffer.get(..read).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // With TLS 1.3 a server refuses the client's certificate when the client is done
-            // already.
+            // With TLS 1.3 a server refuses the client's certificate only after the handshake is
+            // complete for the client.
             Err(error) if tls_error(&error).is_some() => return Err(error),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Ok((answer, false));

@@ -26,10 +26,10 @@
 //! has ended (docs/protocol.md#cleanup). A deletion that the servers refuse is logged and given up:
 //! the end of the session deletes the node.
 //!
-//! Creates of one directory are settled together, by one write and one list for all that have come
-//! until then: with a list of a long directory for each, they would delay the heartbeats
-//! (docs/protocol.md#write-barrier). Creates that come while their group is being settled wait for
-//! the next round, because the list may have been sent before theirs.
+//! The creates of one directory that are waiting are settled together, by one write and one list. A
+//! separate list of a long directory for each create would delay the heartbeats
+//! (docs/protocol.md#write-barrier). Creates that arrive while their group is being settled wait
+//! for the next round, because the list may have been sent before them.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -53,14 +53,14 @@ use crate::session::threads::background::here;
 use crate::session::threads::waker::send_at_once;
 use crate::values::path::LockPath;
 
-/// The nodes to delete: no attempt and no guard needs them any more.
+/// Nodes to delete, which no attempt and no guard needs any more.
 pub(crate) enum Orphan {
     /// The node with this name, which exists or has existed.
     Node(String),
-    /// The same, of a hold: other contenders wait for its deletion. `hand_over` is whether the lock
-    /// may be handed over to the next attempt of this session, which it may not be if it was lost.
+    /// The node of a hold, for whose deletion other contenders wait. `hand_over` is whether the
+    /// lock may be handed over to the next attempt of this session; a lost lock may not.
     Hold { name: String, hand_over: bool },
-    /// These nodes, which may exist, one after the other.
+    /// These nodes, which may exist. The nodes are deleted one after the other.
     Nodes(Vec<String>),
     /// The node of this create, whose outcome is unknown. If the node exists, its name begins with
     /// `beginning`.
@@ -70,14 +70,15 @@ pub(crate) enum Orphan {
     },
 }
 
-/// An orphan, and the values that wait for its deletion.
+/// An orphan, and the parties that wait for its deletion.
 pub(crate) struct CleanupItem {
     pub(crate) session: Arc<Session>,
     pub(crate) directory: LockPath,
     pub(crate) orphan: Orphan,
-    /// The number of the attempt that it comes from; see [`Tickets`].
+    /// The number of the attempt that left the orphan; see [`Tickets`].
     pub(crate) number: AttemptNumber,
-    /// The slot of the attempt, which is free when this is dropped: when the node is gone.
+    /// The slot of the attempt. The reference is dropped when the node is gone, which frees the
+    /// slot.
     pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
     pub(crate) done: Option<ReleaseReply>,
@@ -89,11 +90,11 @@ pub(crate) type ReleaseReply = oneshot::Sender<Result<(), ReleaseError>>;
 /// The items to delete, each with the ticket that counts it.
 pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(CleanupItem, Ticket)>;
 
-/// The outstanding work of cleanup, by the number of the attempt that it comes from.
+/// The outstanding work of cleanup, by the number of the attempt that left it.
 ///
-/// An attempt gets its number when it begins, and everything that it leaves to cleanup keeps that
-/// number, whatever tasks it passes through. So a flush knows by the numbers which work began
-/// before it.
+/// An attempt gets its number when it begins, and everything that the attempt leaves to cleanup
+/// keeps that number, through whichever tasks it passes. So the numbers tell a flush which work
+/// began before the flush.
 #[derive(Default)]
 pub(crate) struct Tickets {
     /// The number of the next attempt.
@@ -121,7 +122,7 @@ impl Tickets {
     }
 }
 
-/// One piece of outstanding work: counted in [`Tickets`] until it is dropped.
+/// One piece of outstanding work, which is counted in [`Tickets`] until this is dropped.
 pub(crate) struct Ticket {
     number: AttemptNumber,
     tickets: watch::Sender<Tickets>,
@@ -158,8 +159,8 @@ impl Cleanup {
         (Self { items, pending }, queue)
     }
 
-    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path
-    /// locks limit.
+    /// Submits an item. The length of the queue is bounded by the number of nodes, which the slots
+    /// of the path locks limit.
     pub(crate) fn submit(&self, item: CleanupItem) {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.mark_leaving(item.directory.child(name));
@@ -186,12 +187,12 @@ impl Cleanup {
         number
     }
 
-    /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns
-    /// out not to be needed.
+    /// Returns a ticket that counts as pending work, for an item that is submitted later, or that
+    /// turns out not to be needed.
     pub(crate) fn ticket(&self, number: AttemptNumber) -> Ticket {
         self.pending.send_if_modified(|tickets| {
             *tickets.outstanding.entry(number).or_default() += 1;
-            // A flush waits for work to be done, and not for more of it.
+            // A flush waits until work is done, so an addition wakes no flush.
             false
         });
         Ticket {
@@ -209,8 +210,8 @@ impl Cleanup {
 /// Sends the result of an item to its receiver.
 pub(crate) fn finish(done: Option<ReleaseReply>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
-        // An error means that the release was cancelled. It goes on, and its result has no
-        // receiver.
+        // An error means that the caller of the release has left. The release continues, and no
+        // task receives its result.
         let _ = done.send(result);
     }
 }
@@ -218,7 +219,7 @@ pub(crate) fn finish(done: Option<ReleaseReply>, result: Result<(), ReleaseError
 /// The session and directory of creates whose outcome is unknown.
 type CreateGroup = (SessionNumber, LockPath);
 
-/// The items that a finished task leaves to do.
+/// The items that a finished task leaves to other tasks.
 type OpenItems = Vec<(CleanupItem, Ticket)>;
 
 /// Deletes orphans until all senders of items are dropped and all items are done.
@@ -242,12 +243,12 @@ struct CleanupTasks {
     running: JoinSet<OpenItems>,
     /// The groups of creates that are being settled, by their tasks.
     settling: HashMap<task::Id, CreateGroup>,
-    /// The items of those groups that have come since.
+    /// The items of those groups that have arrived since.
     waiting: HashMap<CreateGroup, OpenItems>,
 }
 
 impl CleanupTasks {
-    /// Has an item worked on, or has it wait for the task of its group.
+    /// Starts the work on an item, or makes the item wait for the task of its group.
     fn begin(&mut self, item: CleanupItem, ticket: Ticket) {
         if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
             // The first request is sent at once where it may be, so that what is sent by a task
@@ -266,19 +267,20 @@ impl CleanupTasks {
         }
     }
 
-    /// Has the creates of a group settled by one task. Creates of that group wait from here on.
+    /// Starts one task that settles the creates of a group. Further creates of that group wait from
+    /// now on.
     fn settle(&mut self, group: CreateGroup, items: OpenItems) {
         self.waiting.insert(group.clone(), OpenItems::new());
         let task = self.running.spawn(here(settle_together(items))).id();
         self.settling.insert(task, group);
     }
 
-    /// Goes on after the end of a task: with the nodes that it has found, and with the creates that
-    /// have come meanwhile.
+    /// Continues after the end of a task: with the nodes that the task has found, and with the
+    /// creates that have arrived in the meantime.
     fn ended(&mut self, done: Result<(task::Id, OpenItems), JoinError>) {
         let (task, found) = match done {
             Ok((task, found)) => (task, found),
-            // The task has panicked, and the drop of its items told their receivers.
+            // The task has panicked, and the drop of its items has notified their receivers.
             Err(error) => (error.id(), OpenItems::new()),
         };
         for (item, ticket) in found {
@@ -318,8 +320,8 @@ async fn settle_together(items: OpenItems) -> OpenItems {
         let id = create.id();
         match (&result, by_id.get(id)) {
             (Ok(_), Some(name)) => {
-                // The node is known from here on, before the create is none that is abandoned: if
-                // the deletion is refused, the node is a refused orphan.
+                // The node is recorded before its create stops counting as abandoned, so that the
+                // node becomes a refused orphan if its deletion is refused.
                 session.nodes.mark_leaving(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));
@@ -346,7 +348,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
     found
 }
 
-/// Lists a directory, after everything that the session has sent before is decided.
+/// Lists a directory once everything that the session sent before is decided.
 async fn look_behind(
     session: &Session,
     directory: &LockPath,

@@ -1,14 +1,16 @@
-//! Deletes nodes, each until the node is gone, the servers refuse it, or the session has ended.
+//! Deletes nodes. Each deletion is repeated until the node is gone, the servers refuse the
+//! deletion, or the session has ended.
 //!
-//! A release is a [`hand_over`] if a waiter of this client is next: one transaction checks that the
-//! waiter's node exists, and deletes the released one (docs/protocol.md#hand-over). It is tried
-//! once. A definite refusal means that nothing was deleted; without an answer the deletion that
-//! follows may find the node deleted by it.
+//! If a waiter of this client is next, a release is a [`hand_over`]: one transaction checks that
+//! the waiter's node exists, and deletes the released node (docs/protocol.md#hand-over). The
+//! transaction is sent once. A definite refusal means that nothing was deleted. Without an answer,
+//! a plain deletion follows, which may find that the transaction has deleted the node.
 //!
 //! A plain [`delete`] is repeated, and each repetition knows that an earlier request may have
-//! deleted the node. The session's nodes are told how the node went, because only a deletion of this
-//! client says what has become of the waiters behind it ([`Gone`]). A refusal makes the node a
-//! refused orphan (docs/protocol.md#refused-orphan), for which a flush asks once more.
+//! deleted the node. The record of the session's nodes is told how the node ended, because only a
+//! deletion by this client shows what happened to the waiters behind the node ([`Gone`]). A refusal
+//! makes the node a refused orphan (docs/protocol.md#refused-orphan), whose deletion a flush
+//! requests once more.
 
 use zookeeper_client as zk;
 
@@ -23,7 +25,7 @@ use crate::session::reports::observer;
 use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::values::path::LockPath;
 
-/// Asks once more for the deletion of a session's refused orphans.
+/// Requests the deletion of a session's refused orphans once more.
 ///
 /// # Errors
 /// `Refused` with the first node whose deletion is refused again, and the number of the others.
@@ -43,8 +45,8 @@ pub(crate) async fn retry_refused_orphans(session: &Session) -> Result<(), Relea
     })
 }
 
-/// Deletes these nodes, one after the other, until the servers refuse one. Returns that one, and
-/// the reason.
+/// Deletes these nodes, one after the other, until the servers refuse a deletion. Returns the node
+/// of that deletion, and the reason.
 pub(crate) async fn first_refused(
     session: &Session,
     orphans: impl IntoIterator<Item = RefusedOrphan>,
@@ -73,7 +75,7 @@ pub(crate) enum Deleted {
     ByUs,
     /// An earlier request of this client, which was not answered, most likely deleted the node.
     PerhapsByUs,
-    /// The node did not exist when this client asked for the first time.
+    /// The node did not exist when this client first requested its deletion.
     Before,
 }
 
@@ -93,9 +95,9 @@ pub(crate) enum HandOver {
     Unknown,
 }
 
-/// Deletes the node of a released lock on the condition that the node of the next attempt exists,
-/// which is granted the lock then (docs/protocol.md#hand-over). This is tried once: if it fails, a
-/// plain deletion follows, after which the next attempt lists the queue.
+/// Deletes the node of a released lock on the condition that the node of the next attempt exists;
+/// that attempt is then granted the lock (docs/protocol.md#hand-over). The transaction is sent
+/// once. If it fails, a plain deletion follows, after which the next attempt lists the queue.
 pub(crate) async fn hand_over(
     session: &Session,
     directory: &LockPath,
@@ -107,7 +109,8 @@ pub(crate) async fn hand_over(
         return Ok(HandOver::NotDone);
     }
     let slot = session.windows.releases.slot().await;
-    // The next attempt is asked for once more, because it may have given up during the wait.
+    // The next attempt is looked up once more, because the first may have given up during the wait
+    // for a slot.
     let Some(next) = session.nodes.next_waiter(&own) else {
         return Ok(HandOver::NotDone);
     };
@@ -132,8 +135,8 @@ pub(crate) async fn hand_over(
             return Ok(HandOver::Done);
         }
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-            // The node of the next attempt, or the released one, does not exist; or the former may
-            // not be read.
+            // Either the node of the next attempt or the released node does not exist, or the
+            // client may not read the node of the next attempt.
             return match session.judge(&source) {
                 FailureKind::SessionGone => session_ended(session, directory),
                 _ => Ok(HandOver::NotDone),
@@ -151,7 +154,7 @@ pub(crate) async fn hand_over(
     }
 }
 
-/// Deletes one node; repeats that until it is gone.
+/// Deletes one node, and repeats the request until the node is gone.
 pub(crate) async fn delete(
     session: &Session,
     directory: &LockPath,
@@ -194,13 +197,14 @@ pub(crate) async fn delete_after(
     deleted
 }
 
-/// Repeats a request until there is a definite answer, or the session is gone, in which case the
+/// Repeats a request until there is a definite answer, or the session has ended, in which case the
 /// servers delete the node.
 ///
-/// A number of repetitions is no bound that would be safe: after any number of answers that leave
-/// the outcome unknown, such as a `MarshallingError`, the node may be there, and to give up would
-/// have it keep all other contenders out for as long as the session lives. The end of the session
-/// is the bound, and [`clean_up_pause`](crate::session::request::retry::clean_up_pause) the pace.
+/// No fixed number of repetitions would be safe: after any number of answers that leave the outcome
+/// unknown, such as a `MarshallingError`, the node may still exist, and if the client gave up, the
+/// node would block all other contenders for as long as the session lives. So only the end of the
+/// session ends the repetitions; [`clean_up_pause`](crate::session::request::retry::clean_up_pause)
+/// sets the pauses between them.
 pub(crate) async fn repeat_until_decided<T: Send, F>(
     session: &Session,
     directory: &LockPath,

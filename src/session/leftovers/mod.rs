@@ -1,5 +1,6 @@
-//! Deletes the nodes that no attempt and no guard needs any more. The engine hands it orphans and
-//! waits for it only in a flush. It never deletes a node whose owner may live.
+//! Deletes the nodes that no attempt and no guard needs any more. The engine submits orphans to
+//! this module, and waits for it only in a flush. This module never deletes a node whose owner may
+//! still be alive.
 
 pub(crate) mod cleanup;
 pub(crate) mod deletion;

@@ -1,12 +1,12 @@
 //! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
 //!
 //! One task per session. While the session holds locks, the task sends a heartbeat at each interval
-//! (T/6 by default), whatever else was written; while it only has nodes that wait, when the last
-//! renewal is as old as that. Heartbeats are pipelined, so that a stalled one does not delay the
-//! next, and one is sent at once after a reconnect (docs/protocol.md#renewal). T less the margin
-//! after the last renewal, every lock of the session is lost with
-//! [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
-//! thread](crate::session::live::session_lease) notices too. The session may still be alive: then
+//! (T/6 by default), whatever else was written. While the session only has nodes that wait, the
+//! task sends a heartbeat when the last renewal is one interval old. Heartbeats are pipelined, so
+//! that a stalled one does not delay the next, and one is sent at once after a reconnect
+//! (docs/protocol.md#renewal). When T less the margin has passed since the last renewal, every lock
+//! of the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired); the [lease
+//! thread](crate::session::live::session_lease) notices this too. If the session is still alive,
 //! the nodes are deleted when their guards are dropped, or by this task T after the last renewal
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 
@@ -26,12 +26,12 @@ use crate::session::reports::log;
 use crate::session::threads::background::here;
 use crate::session::threads::clock;
 
-/// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per
-/// request.
+/// The limit on the size of the paths that one transaction checks, which is far below ZooKeeper's
+/// limit of 1 MiB per request.
 const BYTES_PER_HEARTBEAT: usize = 256 * 1024;
 
-/// The longest pause between two looks at the clock: the runtime's timers do not count the time
-/// that the machine sleeps.
+/// The longest pause between two reads of the clock. The runtime's timers do not count the time
+/// during which the machine sleeps.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends the heartbeats of one session until it ends.
@@ -53,8 +53,8 @@ pub(crate) async fn run(session: Arc<Session>) {
         // lease, but only a heartbeat checks the node.
         let has_nodes = *live_nodes.borrow_and_update() > 0 || session.holds.any();
         // The nodes of a busy client come and go thousands of times a second. They do not wake this
-        // task: while there are any, or were since the last look, it looks by the clock, early
-        // enough for the heartbeat of a node that has just been created.
+        // task. Instead, while there are nodes, or were since its last check, the task wakes by the
+        // clock, early enough for the heartbeat of a node that was just created.
         let by_clock = has_nodes || news;
         if sent.is_none() && session.holds.any() {
             // The create of the node renewed the lease. From here on heartbeats check the node.
@@ -81,7 +81,7 @@ pub(crate) async fn run(session: Arc<Session>) {
         };
         let wait = kept.map_or(wait, |kept| kept.min(wait));
         tokio::select! {
-            // All of this is looked at again above, so it does not matter which branch wakes the
+            // All conditions are checked again above, so it does not matter which branch wakes the
             // task.
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
@@ -97,8 +97,8 @@ pub(crate) async fn run(session: Arc<Session>) {
     }
 }
 
-/// Returns how long until there is something to do: a heartbeat to send (zero is now), or an
-/// expired lease.
+/// Returns the time until the next action: a heartbeat is due (zero means now), or the lease
+/// expires.
 fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration {
     let now = clock::now();
     let lease = &session.lease;
@@ -168,7 +168,7 @@ impl HeartbeatConnection<'_> {
         }
     }
 
-    /// Has the session judge the failure of a heartbeat.
+    /// Passes the failure of a heartbeat to the session, which judges it.
     fn failed(&self, error: &zk::Error) {
         // The end of a spare connection is not that of the session.
         let failure = self.spare.is_none().then(|| self.session.judge(error));
@@ -178,8 +178,8 @@ impl HeartbeatConnection<'_> {
 
 /// Sends one heartbeat, and waits for its answer: checks the nodes of held locks, in as many
 /// transactions as necessary. A failed check renews the lease too, since it is a committed
-/// transaction. It names one missing node; a read that follows finds the others, or, with servers
-/// that do not know that read, one transaction for each.
+/// transaction. The answer names one missing node. A read that follows finds the others; if the
+/// servers do not support that read, one transaction for each node does.
 pub(crate) async fn beat(connection: &HeartbeatConnection<'_>) {
     let session = connection.session;
     let mut nodes = by_node(session.holds.nodes());
@@ -222,8 +222,8 @@ pub(crate) async fn beat(connection: &HeartbeatConnection<'_>) {
                 match source {
                     zk::Error::NoNode => node_deleted(&failed),
                     zk::Error::SessionExpired => connection.failed(&source),
-                    // Its ACL does not allow the check, so whether it exists is unknown. It is
-                    // checked again next time.
+                    // The node's ACL does not allow the check, so it is unknown whether the node
+                    // exists. The next heartbeat checks the node again.
                     error => {
                         log::debug!(node = failed.path, %error, "a held node cannot be checked");
                     }
@@ -244,7 +244,8 @@ pub(crate) async fn beat(connection: &HeartbeatConnection<'_>) {
     }
 }
 
-/// A node that is checked once, however many locks are held by it: readers may share one.
+/// A node that is checked once, however many locks are held by it, because readers may share a
+/// node.
 struct CheckedNode {
     path: String,
     locks: Vec<LockNode>,
@@ -261,7 +262,7 @@ fn by_node(held: Vec<LockNode>) -> Vec<CheckedNode> {
         .collect()
 }
 
-/// Tells the locks of a node that it does not exist.
+/// Notifies the locks of a node that the node does not exist.
 fn node_deleted(node: &CheckedNode) {
     for LockNode { lock, name, .. } in &node.locks {
         Arc::clone(lock).on(HoldEvent::NodeDeleted {
@@ -270,9 +271,9 @@ fn node_deleted(node: &CheckedNode) {
     }
 }
 
-/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that
-/// read. Its result is at least as new as the transaction that was answered before, but it does not
-/// renew the lease.
+/// Returns which of these nodes do not exist, by one read, or `None` if the servers do not support
+/// that read. The result is at least as new as the transaction that was answered before, but the
+/// read does not renew the lease.
 async fn missing<'a>(
     connection: &HeartbeatConnection<'_>,
     nodes: &'a [CheckedNode],
@@ -282,7 +283,8 @@ async fn missing<'a>(
     }
     let session = connection.session;
     let reply = connection.request(|handle| async move {
-        // Smaller than the data: a lock node has no children.
+        // The children are read instead of the data, because a lock node has none, so the answer is
+        // smaller.
         let read = session.read_together(&handle, nodes.iter().map(|node| &*node.path))?;
         Some(read.await)
     });
@@ -352,7 +354,7 @@ mod tests {
         fn on(self: Arc<Self>, _event: HoldEvent) {}
     }
 
-    /// A lock that has not been told of the end of its node.
+    /// A lock that has not been notified of the end of its node.
     #[derive(Debug)]
     struct Held {
         directory: LockPath,

@@ -1,18 +1,19 @@
-//! The lease of one session: when it was renewed last, whether it is valid, and the tasks that wait
-//! for a change of that. Also the thread that notifies holders that their lease has expired or
-//! ended, and does nothing else.
+//! The lease of one session: when it was last renewed, whether it is valid, and the tasks that wait
+//! for its validity to change. This module also has the thread that notifies holders that their
+//! lease has expired or ended, and does nothing else.
 //!
 //! A holder that asks its guard gets its answer from the clock. A holder that waits for
 //! [`lost`](crate::LockGuard::lost), or runs a future by
 //! [`while_held`](crate::LockGuard::while_held), must be woken, and the session's thread may be
-//! busy then: with a crowd of nodes, or in a waker that blocks. So one thread of the process sends
-//! no request, logs by notes in the journal, and takes no lock that another thread holds while it
-//! reports or waits. It sleeps until a lease may have expired, compares the clock with the last
-//! renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks
-//! would block this thread too; no executor has such wakers.
+//! busy at that time, with thousands of nodes or in a waker that blocks. So a separate thread of
+//! the process does this. That thread sends no request, logs through the journal, and locks no
+//! mutex that another thread holds while it reports or waits. The thread sleeps until a lease may
+//! have expired, compares the clock with the last renewal, and wakes the waiting tasks
+//! (docs/protocol.md#telling-a-loss). A waker that blocks would block this thread too; no executor
+//! has such wakers.
 //!
-//! A renewal only moves the end of a lease further away, so it does not wake the thread, which
-//! finds it when it wakes.
+//! A renewal only moves the end of a lease further away, so a renewal does not wake the thread,
+//! which sees the new end when it next wakes.
 //!
 //! The thread also notifies holders when the lease that their caller has set ends
 //! (docs/protocol.md#lease-over): [`wake_by`].
@@ -41,8 +42,8 @@ pub(crate) struct SessionLease {
     last_renewal: Latest,
     /// Whether a server is connected.
     connected: AtomicBool,
-    /// Whether the lease was valid at the last notification. Waiting tasks are woken when that
-    /// changes, and not by each renewal.
+    /// Whether the lease was valid at the last notification. Waiting tasks are woken when this
+    /// changes, not by each renewal.
     told: watch::Sender<bool>,
 }
 
@@ -64,12 +65,12 @@ impl SessionLease {
         self.check_valid();
     }
 
-    /// Returns when the last write was sent that was answered.
+    /// Returns when the last write that was answered was sent.
     pub(crate) fn last_renewal(&self) -> Option<Moment> {
         self.last_renewal.get()
     }
 
-    /// Returns when the last write was sent that was answered, and the time now.
+    /// Returns when the last write that was answered was sent, and the current time.
     pub(crate) fn last_renewal_and_now(&self) -> (Option<Moment>, Moment) {
         // The clock is read first: a renewal that comes between the two is not taken for an old
         // one.
@@ -105,9 +106,10 @@ impl SessionLease {
         self.connected.load(Ordering::Acquire) && self.state() == LeaseState::Valid
     }
 
-    /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The
-    /// passing of time changes it too, so this is called from time to time, and by each task before
-    /// it waits: a change after the state that it has seen wakes it.
+    /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if the value has changed.
+    /// The passing of time changes the value too, so this is called from time to time, and by each
+    /// task before the task waits, so that a change after the value that the task has seen wakes
+    /// it.
     pub(crate) fn check_valid(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
@@ -124,7 +126,7 @@ impl SessionLease {
         self.told.subscribe()
     }
 
-    /// Waits until it is [valid](Self::is_valid): no lock is granted before
+    /// Waits until the lease is [valid](Self::is_valid). No lock is granted before that
     /// (docs/protocol.md#suspended).
     pub(crate) async fn until_valid(&self) {
         let mut told = self.watch();
@@ -139,16 +141,16 @@ impl SessionLease {
 
 /// A session whose lease the thread watches.
 pub(crate) trait Leased: Send + Sync {
-    /// Tells the holders how the passing of time has changed the lease. Returns how long until the
-    /// next change.
+    /// Notifies the holders if the passing of time has changed the lease. Returns the time until
+    /// the next change.
     fn check_clock(&self) -> Duration;
 
-    /// Returns whether there is a holder to tell.
+    /// Returns whether there is a holder to notify.
     fn is_watched(&self) -> bool;
 }
 
-/// The longest sleep while a lock is held: the thread's timer does not count the time that the
-/// machine sleeps.
+/// The longest sleep of the thread while a lock is held. The thread's timer does not count the time
+/// during which the machine sleeps.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The thread's name. Linux shows at most fifteen characters.
@@ -168,15 +170,15 @@ struct Armed {
     /// The sessions in which locks are held. Weak, because a session ends with its last handle or
     /// guard.
     sessions: Vec<Weak<dyn Leased>>,
-    /// The number of added sessions and earlier ends: an addition while the thread is awake keeps
-    /// it from sleeping.
+    /// The number of sessions and earlier ends that were added. An addition while the thread is
+    /// awake keeps the thread from sleeping.
     additions: u64,
-    /// When the thread looks at the clock next; `None` while it is looking.
+    /// When the thread reads the clock next; `None` while the thread is awake.
     wakes_at: Option<Moment>,
 }
 
-/// Starts the thread, unless it is running. Called for each new client, so that a client of a
-/// forked child has it too.
+/// Starts the thread, unless it is running. Each new client calls this, so that a client in a
+/// forked child has the thread too.
 pub(crate) fn start_thread() -> io::Result<()> {
     LEASES.start(|| {
         let leases = Arc::new(Leases::default());
@@ -188,10 +190,10 @@ pub(crate) fn start_thread() -> io::Result<()> {
 
 /// Watches the lease of a session from its first hold until no lock is held in it.
 ///
-/// Only the first hold wakes the thread: the others have the same lease, whose end the thread
-/// knows. A hold that is registered after its lease has expired (because its thread was paused
-/// after the grant) is notified when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard
-/// reads the clock and reports the loss at once.
+/// Only the first hold wakes the thread, because the others have the same lease, whose end the
+/// thread knows. A hold that is registered after its lease has expired (because its thread was
+/// paused after the grant) is notified when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its
+/// guard reads the clock and reports the loss at once.
 pub(crate) fn arm(session: &Arc<dyn Leased>) {
     // The thread was started with the client.
     let Some(leases) = LEASES.get() else { return };
@@ -208,9 +210,9 @@ pub(crate) fn arm(session: &Arc<dyn Leased>) {
     }
 }
 
-/// Has the thread look at the clock no later than at this moment: a caller has set the end of a
-/// lease. Wakes it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs
-/// nothing.
+/// Makes the thread read the clock no later than at this moment, because a caller has set the end
+/// of a lease. The thread is woken only if it would sleep longer, so a lease of more than
+/// [`LONGEST_SLEEP`] costs nothing.
 pub(crate) fn wake_by(moment: Moment) {
     let Some(leases) = LEASES.get() else { return };
     let mut armed = leases.armed.lock();
@@ -256,8 +258,8 @@ impl Leases {
         }
     }
 
-    /// Waits until a lock is held in any session. Returns the sessions in which one is, or was
-    /// until now. Forgets those in which none is, if so wanted.
+    /// Waits until a lock is held in any session. Returns the sessions in which a lock is held, or
+    /// was until now. If `forget` is true, forgets the sessions in which none is held.
     async fn wait_for_holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
         loop {
             let (sessions, additions) = self.holds(forget);
@@ -270,8 +272,8 @@ impl Leases {
 
     fn holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
         let mut armed = self.armed.lock();
-        // All are returned, whether a lock is held or not: this may be the last reference to a
-        // session, which must not be dropped under the mutex.
+        // All sessions are returned, whether a lock is held in them or not, because this may be the
+        // last reference to a session, which must not be dropped under the mutex.
         let mut sessions = Vec::new();
         // Sessions are forgotten under the mutex: a thread that adds the first hold of a session
         // calls `arm` after that.
@@ -336,7 +338,7 @@ mod tests {
         assert!(is_watched_now());
         server.expire_session(session.session_id);
         guard.lost().await;
-        // The thread forgets it when it wakes, which is within a second.
+        // The thread forgets the session when it wakes, within a second.
         let forgotten = || (!is_watched_now()).then_some(());
         test_support::poll_until("the end of the watch", 10 * LONGEST_SLEEP, forgotten).unwrap();
     }

@@ -1,8 +1,8 @@
 //! One ZooKeeper session.
 //!
-//! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by
-//! them are lost. Everything that belongs to a session is therefore kept in its [`Session`], and
-//! nothing of an earlier session is used in a later one: CURATOR-498 and CURATOR-604 show what
+//! A session that has ended cannot be resumed: the servers delete its nodes, and the locks held by
+//! these nodes are lost. So everything that belongs to a session is kept in its [`Session`], and
+//! nothing of an earlier session is used in a later one. CURATOR-498 and CURATOR-604 show what
 //! happens otherwise (docs/protocol.md#one-session).
 
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::session::threads::mutex::Mutex;
 
-/// One session, from its establishment to its end: then no lock is held or waited for in it any
-/// more, and no request can be sent in it.
+/// One session, from its beginning to its end. After the end, no lock is held or waited for in the
+/// session, and no request can be sent in it.
 pub(crate) struct Session {
     /// The number of the session within its client, from 1.
     pub(crate) number: SessionNumber,
@@ -44,22 +44,22 @@ pub(crate) struct Session {
     pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
-    /// What may have requests under way in the session, such as attempts and conversions,
-    /// subscribes to this. While there are subscribers the session is [wanted](Self::is_wanted),
-    /// and a client that is closed because its credentials were refused waits for them. `close`
-    /// waits for the answer of the servers, before which they have ended, or ends their tasks: the
-    /// callers of tasks that end with their client get [`Core::why_ended`], or that the outcome of a
-    /// request that was sent is unknown.
+    /// Attempts, conversions and all other work that may have requests under way in the session
+    /// subscribe to this channel. While there are subscribers the session is
+    /// [wanted](Self::is_wanted), and a client that is closed because its credentials were refused
+    /// waits for them. `close` waits for the servers' answer: by then the subscribers have ended,
+    /// or else `close` ends their tasks. The callers of such tasks get [`Core::why_ended`], or an
+    /// error that says that the outcome of a request is unknown.
     ///
     /// [`Core::why_ended`]: crate::session::core::Core::why_ended
     pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
     pub(crate) windows: Windows,
-    /// Whether the servers, as far as is known, know a read of several nodes.
+    /// Whether the servers are assumed to support a read of several nodes.
     reads_together: AtomicBool,
-    /// Whether its end was requested, by closing the client.
+    /// Whether the end of the session was requested, by closing the client.
     end_expected: AtomicBool,
-    /// Whether it was the servers that expired it.
+    /// Whether the servers have expired the session.
     expired_by_servers: AtomicBool,
     /// Whether a spare connection has renewed the lease since the client library's last connection.
     kept_by_spare: AtomicBool,
@@ -69,7 +69,7 @@ pub(crate) struct Session {
 #[derive(Clone, Copy)]
 pub(crate) struct SessionOptions {
     pub(crate) margin: LeaseMargin,
-    /// The most bytes of the paths of its nodes (docs/protocol.md#session-nodes).
+    /// The limit on the size of the paths of the session's nodes (docs/protocol.md#session-nodes).
     pub(crate) max_node_bytes: usize,
 }
 
@@ -98,9 +98,9 @@ pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
     }
 }
 
-/// Returns whether the servers have expired a session, now that the client library says that it has
-/// expired: not by its own clock, which counts 7/5 of the timeout from a later moment than the last
-/// renewal.
+/// Returns whether the servers have expired a session that the client library reports as expired.
+/// The alternative is that the client library gave the session up by its own clock, 7/5 of the
+/// timeout after a moment later than the last renewal.
 pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
     last_renewal.is_some_and(|renewal| clock::now().since(renewal) < timeout / 4 * 5)
 }
@@ -141,27 +141,28 @@ impl Session {
         self.timeout
     }
 
-    /// Runs one piece of I/O, once: `work` sends requests in the session and waits for their answers.
-    /// `work` is called at once, and what it returns is dropped when the session ends. The future is
-    /// to be awaited at once, because it has the handle.
+    /// Runs one piece of I/O, once: `work` sends requests in the session and waits for their
+    /// answers. `work` is called at once, and the future that it returns is dropped when the
+    /// session ends. Await the returned future at once, because it has the handle.
     ///
     /// The client library closes the session when the last clone of the handle is dropped, so a
     /// clone that is kept during a pause, or a wait for a watch, would delay `close` and keep the
-    /// nodes (docs/protocol.md#lent-session). So pauses and waits for watches are outside of `work`,
-    /// and requests that are sent together are inside.
+    /// nodes (docs/protocol.md#lent-session). So keep pauses and waits for watches outside `work`,
+    /// and requests that are sent together inside.
     pub(crate) fn request<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
         work: impl FnOnce(zk::Client) -> F,
     ) -> impl Future<Output = Result<F::Output, SessionGone>> + Send + 'a {
-        // Boxed, so that a task that waits for something else has no room for it, and the wait is
-        // compiled for each type of answers and not for each request. Checking all that is in a
-        // request, to see that each caller is `Send`, took a quarter of the compiler's checks.
+        // The request is boxed, so that a task that waits for something else reserves no memory for
+        // it, and so that the wait is compiled once for each type of answer instead of each
+        // request. (Checking that each caller is `Send`, with everything that a request contains,
+        // took a quarter of the time of the compiler's checks.)
         let work: Option<BoxFuture<'a, F::Output>> =
             self.handle().map(|handle| Box::pin(work(handle)) as _);
         self.answered(work)
     }
 
-    /// Waits for the answers to what was sent, until the session ends.
+    /// Waits for the answers to the requests that were sent, until the session ends.
     async fn answered<T: Send>(&self, work: Option<BoxFuture<'_, T>>) -> Result<T, SessionGone> {
         self.until_ended(work.ok_or(SessionGone)?).await
     }
@@ -204,8 +205,9 @@ impl Session {
         }
     }
 
-    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which
-    /// closes it on the servers. Requests under way are abandoned. The first reason counts.
+    /// Ends the session: notifies guards, waiters and requests, and drops the handle, which closes
+    /// the session on the servers. Requests under way are abandoned. If this is called again, the
+    /// first reason stays.
     pub(crate) fn end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
             // The locks are notified first: a task that is notified of the end must find no guard that
@@ -236,7 +238,7 @@ impl Session {
         drop(handle);
     }
 
-    /// Ends the session because the client library says that it has expired.
+    /// Ends the session because the client library reports that it has expired.
     pub(crate) fn expired(&self) {
         if expired_by_servers(self.last_own_renewal(), self.timeout()) {
             self.expired_by_servers.store(true, Ordering::Relaxed);
@@ -244,8 +246,8 @@ impl Session {
         self.end(LostReason::SessionExpired);
     }
 
-    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only
-    /// the client has given it up.
+    /// Returns whether the servers have expired the session, and deleted its nodes; `false` if only
+    /// the client has given the session up.
     pub(crate) fn is_expired_by_servers(&self) -> bool {
         self.expired_by_servers.load(Ordering::Relaxed)
     }
@@ -261,17 +263,17 @@ impl Session {
         self.kept_by_spare.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the last renewal, if it was one by the client library's connection: from a later
-    /// moment than it, the library counts the time after which it gives the session up.
+    /// Returns the last renewal, if it came over the client library's connection. The client
+    /// library gives the session up by a clock that starts at a later moment than such a renewal.
     pub(crate) fn last_own_renewal(&self) -> Option<Moment> {
         self.lease
             .last_renewal()
             .filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
     }
 
-    /// Checks whether this session owns a node of this client that was found. If it does not, the
-    /// servers have replaced the session, which ends here too (docs/protocol.md#replaced-session).
-    /// Returns whether it does.
+    /// Returns whether this session owns a node of this client that was found. If it does not, the
+    /// servers have replaced the session, and this method ends it here too
+    /// (docs/protocol.md#replaced-session).
     pub(crate) fn check_owner(&self, stat: &zk::Stat) -> bool {
         let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id;
         if !owns {
@@ -302,14 +304,14 @@ impl Session {
         }
     }
 
-    /// Records that the end of the session is requested, so that the loss of its locks is no
-    /// warning.
+    /// Records that the end of the session is requested, so that the loss of its locks is not
+    /// logged as a warning.
     pub(crate) fn expect_end(&self) {
         self.end_expected.store(true, Ordering::Relaxed);
     }
 
-    /// Registers a lock by its state at this moment, or forgets it. Called after each change of that
-    /// state.
+    /// Registers a lock under its current state, or forgets it. A lock calls this after each change
+    /// of its state.
     pub(crate) fn update_registration<L: SessionLock + 'static>(self: &Arc<Self>, lock: &Arc<L>) {
         let lock: Arc<dyn SessionLock> = Arc::<L>::clone(lock);
         let (is_first, lease_end) = self.holds.update(&lock);
@@ -321,9 +323,9 @@ impl Session {
         }
     }
 
-    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the
-    /// lease, and which of the leases that callers have set are over. Returns how long until the
-    /// next change, if no renewal comes.
+    /// Notifies the holders, and the tasks that wait for a change, if the passing of time has
+    /// changed the lease or ended hold leases. Returns the time until the next change if no renewal
+    /// comes.
     pub(crate) fn check_clock(&self) -> Duration {
         let now = clock::now();
         for lock in self.holds.hold_leases_over(now) {
@@ -347,8 +349,8 @@ impl Session {
             .map_or(next, |end| next.min(end.since(clock::now())))
     }
 
-    /// Releases the nodes of lost locks that need not be kept any longer. Returns how long until
-    /// the next one.
+    /// Releases the nodes of lost locks that need not be kept any longer. Returns the time until
+    /// the next node is due.
     pub(crate) fn release_overdue(&self) -> Option<Duration> {
         let (over, next) = self.holds.overdue(clock::now());
         for lock in over {
@@ -358,10 +360,11 @@ impl Session {
     }
 
     /// Reads the children of several nodes by one request, which is sent when this is called.
-    /// `None` if the servers, as far as is known, do not know that read.
+    /// Returns `None` if the servers are assumed not to support that read.
     ///
-    /// ZooKeeper has it since 3.6. An older server, or another product, may refuse it or close the
-    /// connection: after any failure it is not sent again in this session.
+    /// ZooKeeper supports this read since 3.6. An older server, or another product, may refuse the
+    /// request or close the connection, so after any failure the request is not sent again in this
+    /// session.
     pub(crate) fn read_together<'a>(
         &'a self,
         handle: &'a zk::Client,
@@ -394,8 +397,8 @@ impl Session {
         })
     }
 
-    /// Returns whether there is anything to write in the session: heartbeats, while there are
-    /// nodes, or creates.
+    /// Returns whether writes are expected in the session: heartbeats, while there are nodes, or
+    /// creates.
     pub(crate) fn is_wanted(&self) -> bool {
         *self.nodes.count().borrow() > 0 || self.running.receiver_count() > 0
     }
@@ -409,7 +412,8 @@ impl Leased for Session {
 
     fn is_watched(&self) -> bool {
         // The end of the session has notified its locks, and a lock that is registered later
-        // notices it by itself. The guards may be kept for long after that.
+        // notices the end itself. So the session is not watched, although its guards may be kept
+        // for a long time.
         self.holds.any() && self.end_reason().is_none()
     }
 }

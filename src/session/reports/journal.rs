@@ -1,13 +1,13 @@
-//! The journal of the process: what goes to the tracing subscriber and the metrics recorder. A note
-//! is made where something happens, and a thread that does nothing else carries it out
+//! The journal of the process: the reports for the tracing subscriber and the metrics recorder. A
+//! note is made where an event happens, and a separate thread carries the note out
 //! (docs/protocol.md#told-apart).
 //!
-//! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the
-//! journal's thread calls them: no holder, no caller that hands a lock over, not the lease thread,
-//! not the thread of a session. Notes wait in a queue for that thread. The queue is bounded: a call
-//! that begins while it is full is not observed at all, and counted, as is a line.
+//! Subscribers and recorders are code of others, which may block or panic. So only the journal's
+//! thread calls them: no holder, no caller that hands a lock over, no lease thread and no session's
+//! thread does. Notes wait for that thread in a bounded queue. A call that begins, or a line that
+//! is logged, while the queue is full is not reported, but is counted as missed.
 //!
-//! Without a subscriber that wants it, and without the feature `metrics`, nothing is noted.
+//! Without an interested subscriber, and without the feature `metrics`, no note is made.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::session::reports::metrics;
 use crate::session::threads::background::{self, OfProcess};
 use crate::session::threads::waker::contain_panic;
 
-/// How many notes may wait before no more calls are observed.
+/// The number of waiting notes at which no further calls are observed.
 const MOST: usize = 65_536;
 
 /// The thread's name. Linux shows at most fifteen characters.
@@ -39,7 +39,7 @@ struct Journal {
     notes: Sender<Note>,
     /// How many notes wait.
     waiting: AtomicUsize,
-    /// How many there was no room for.
+    /// The number of notes for which there was no room.
     missed: AtomicU64,
 }
 
@@ -83,19 +83,19 @@ impl Journal {
     }
 }
 
-/// Has the thread carry out a note that follows an earlier one, for which there was room.
+/// Queues a note that follows an earlier note for which there was room, even if the queue is full
+/// now.
 pub(crate) fn note(note: impl FnOnce() + Send + 'static) -> bool {
     journal_with_room(usize::MAX).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
-/// Has the thread carry out a note. Returns `false` if there is no room, or no thread can be
+/// Queues a note. Returns `false` if there is no room, or if the journal's thread cannot be
 /// started.
 pub(crate) fn note_if_room(note: impl FnOnce() + Send + 'static) -> bool {
     journal_with_room(MOST).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
-/// Returns the journal if fewer than `most` notes wait in it. Otherwise it counts a note that is
-/// missed.
+/// Returns the journal if fewer than `most` notes wait in it; otherwise counts a missed note.
 fn journal_with_room(most: usize) -> Option<Arc<Journal>> {
     JOURNAL.start(Journal::start).ok()?;
     let journal = JOURNAL.get()?;
@@ -110,7 +110,7 @@ fn journal_with_room(most: usize) -> Option<Arc<Journal>> {
     None
 }
 
-/// Returns whether a subscriber may want lines of this level. None is asked.
+/// Returns whether a subscriber may want lines of this level, without asking any subscriber.
 pub(crate) fn is_logged(level: Level) -> bool {
     level <= LevelFilter::current()
 }

@@ -1,18 +1,18 @@
-//! The macros by which the library logs. They are called as those of `tracing` are, but do not call
-//! the subscriber: the [journal](crate::session::reports::journal) reports the line later.
+//! The macros by which the library logs. They are used like those of `tracing`, but do not call the
+//! subscriber: the [journal](crate::session::reports::journal) reports the line later.
 //!
-//! A line calls the tracing subscriber, which is foreign code: it may block, or panic. The task
-//! that logs may hold up a heartbeat, or be in the middle of work that no other task finishes. So a
-//! line copies the values of its fields, and a thread that does nothing else reports it
-//! (docs/protocol.md#told-apart). Without a subscriber of its level it is a comparison.
+//! A line of `tracing` calls the subscriber, which is code of others and may block or panic. The
+//! task that logs may hold up a heartbeat, or be in the middle of work that no other task finishes.
+//! So a line copies the values of its fields, and the journal's thread reports it
+//! (docs/protocol.md#told-apart). Without a subscriber for its level, a line costs one comparison.
 //!
-//! No other file logs by the macros of `tracing`, but the journal and the
-//! [observer](crate::session::reports::observer).
+//! Apart from the journal and the [observer](crate::session::reports::observer), no file uses the
+//! macros of `tracing`.
 
-/// Reports a line of this level, if a subscriber may want it: `[name: .., target: ..]` if it has
-/// them, its fields, and its text. A field is `%value` (its `Display`), `?value` (its `Debug`), or
-/// `field` or `field = value`, whose owned form is copied. Each copy is made before the note, under
-/// the name of its field.
+/// Reports a line of this level, if a subscriber may want it. The arguments are an optional `[name:
+/// .., target: ..]`, the fields, and the text. A field is `%value` (its `Display`), `?value` (its
+/// `Debug`), or `field` or `field = value`, whose owned form is copied. Each copy is made before
+/// the note, under the name of its field.
 macro_rules! line {
     (
         $level:ident, $([$($head:tt)*])?
@@ -62,5 +62,5 @@ macro_rules! count {
     };
 }
 
-// Renamed, since `warn` is an attribute of the language.
+// The macros are renamed, because `warn` is also an attribute of the language.
 pub(crate) use {count, debug_ as debug, error_ as error, info_ as info, line, warn_ as warn};

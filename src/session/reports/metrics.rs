@@ -1,5 +1,5 @@
-//! The metrics, by the `metrics` facade. Called by the journal's thread only: the recorder is
-//! foreign code.
+//! The metrics, through the `metrics` facade. Only the journal's thread calls this module, because
+//! the recorder is code of others.
 //!
 //! The names are part of the public interface; see docs/observability.md.
 
@@ -58,13 +58,13 @@ const LOST_REASONS: [&str; 8] = [
     "given_up",
 ];
 
-/// The recipe and the prefix of a call: there are as many as recipes and prefixes, whatever the
-/// paths are.
+/// The recipe and the prefix of a call. So the number of series depends on the recipes and
+/// prefixes, not on the paths.
 pub(crate) type Series = (&'static str, Arc<str>);
 
 thread_local! {
-    /// How many calls wait, and how many hold a lock: on the journal's thread. Counted here, since
-    /// a recorder may be installed at any time.
+    /// The number of calls that wait, and of calls that hold a lock, on the journal's thread. The
+    /// calls are counted here, because a recorder may be installed at any time.
     static COUNTS: RefCell<HashMap<Series, (i64, i64)>> = RefCell::default();
 }
 
@@ -81,7 +81,7 @@ fn with(series: &Series, key: &'static str, value: &'static str) -> Vec<Label> {
     labels
 }
 
-/// Tells how many wait, and how many hold a lock, after this change.
+/// Records how many calls wait, and how many hold a lock, after this change.
 fn change(series: &Series, change: (i64, i64)) {
     let (is_new, waiting, held) = COUNTS.with_borrow_mut(|counts| {
         let known = counts.len();
@@ -90,7 +90,7 @@ fn change(series: &Series, change: (i64, i64)) {
         let (waiting, held) = *count;
         (counts.len() > known, waiting, held)
     });
-    // After the count: the recorder may panic.
+    // The recorder is called after the count, because it may panic.
     if is_new {
         begin_at_zero(series);
     }
@@ -100,8 +100,8 @@ fn change(series: &Series, change: (i64, i64)) {
     }
 }
 
-/// Tells of all counters of locks with these labels, so that the first event is a change: a rate is
-/// not computed of a series that begins with it.
+/// Records all counters of locks with these labels as zero, so that the first event is a change.
+/// (No rate can be computed for a series that begins with its first event.)
 fn begin_at_zero(series: &Series) {
     let begin = |name: &'static str, key: &'static str, value: &'static str| {
         counter!(name, with(series, key, value)).increment(0);
@@ -142,7 +142,7 @@ pub(crate) fn converted(before: &Series, recipe: &'static str) {
     change(&(recipe, Arc::clone(&before.1)), (0, 1));
 }
 
-/// A hold has ended, by a loss if a reason is given.
+/// Records that a hold has ended; by a loss, if a reason is given.
 pub(crate) fn over(series: &Series, lost: Option<&'static str>, held: Duration) {
     change(series, (0, -1));
     histogram!(HOLD, labels(series)).record(held.as_secs_f64());

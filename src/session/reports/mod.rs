@@ -1,5 +1,6 @@
-//! The journal: what the library's own threads note, and the thread that reports it to subscribers
-//! and recorders. All that runs uses it. Nothing ever waits for a report.
+//! The journal: the notes of the library's own threads, and the thread that reports these to
+//! subscribers and recorders. Every other module may use the journal, and no code waits for a
+//! report.
 
 pub(crate) mod journal;
 pub(crate) mod log;

@@ -1,9 +1,9 @@
-//! The calls that acquire locks, and the holds that they are granted, as they are reported to the
-//! tracing subscriber and the metrics recorder: by the [journal](crate::session::reports::journal),
-//! whose thread knows each call from its beginning to its one end.
+//! The calls that acquire locks, and the holds that they are granted, as the
+//! [journal](crate::session::reports::journal) reports them to the tracing subscriber and the
+//! metrics recorder. The journal's thread follows each call from its beginning to its single end.
 //!
-//! The names are part of the public interface: docs/observability.md has them in tables, and a test
-//! compares those with the reported names.
+//! The names of spans, events and fields are part of the public interface. docs/observability.md
+//! lists them in tables, and a test compares the tables with the reported names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) type CallNumber = NonZeroU64;
 /// The kind of lock that is acquired.
 pub(crate) struct CallSubject {
     pub(crate) path: LockPath,
-    /// A conversion changes it.
+    /// A conversion changes this label.
     pub(crate) recipe: &'static str,
     #[cfg(feature = "metrics")]
     pub(crate) prefix: Arc<str>,
@@ -39,18 +39,18 @@ pub(crate) struct CallSubject {
 /// The way in which a lock was granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum How {
-    /// A list of the queue showed that nothing was before it.
+    /// A list of the queue showed that no node was before this one.
     #[default]
     List,
-    /// Nothing could be before it, without a list.
+    /// The number of the node showed, without a list, that no node was before it.
     Succession,
     /// An event ended the wait for other contenders.
     Event,
-    /// One transaction of the holder before it, in this process.
+    /// A transaction of the previous holder, in this process, handed the lock over.
     HandedOver,
-    /// The holder before it, in this process, without a request.
+    /// The previous holder, in this process, handed the lock over without a request.
     Memory,
-    /// Other readers of this process have the node, without a request.
+    /// The call shares the node of other readers of this process, without a request.
     Shared,
 }
 
@@ -67,12 +67,12 @@ impl How {
     }
 }
 
-/// A grant, as its caller has it.
+/// A grant, as its caller receives it.
 pub(crate) struct GrantReport {
     pub(crate) how: How,
     pub(crate) node: Arc<str>,
     pub(crate) session: u64,
-    /// How many nodes were granted: permits, or the members of a multi-lock.
+    /// The number of granted nodes: permits, or members of a multi-lock.
     pub(crate) holds: usize,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct GrantReport {
 pub(crate) enum CallEnd {
     NotGranted(&'static str),
     Lost(LostReason),
-    /// The guard was released by a call, or else by a drop.
+    /// The guard was released; `by_call` is whether by a call of `release` or by a drop.
     Released {
         by_call: bool,
     },
@@ -91,14 +91,14 @@ pub(crate) enum CallEnd {
 /// loss of one of its nodes, or the last release.
 pub(crate) struct CallReport {
     number: CallNumber,
-    /// How it ends when this is dropped. `None` once that is noted.
+    /// How the call ends when this is dropped; `None` once the end is noted.
     end: Mutex<Option<CallEnd>>,
 }
 
 impl CallReport {
-    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full.
-    /// The caller's thread calls this: its subscriber is asked here whether it is interested, and
-    /// which span is current.
+    /// Notes a call. Returns `None` if the call is not observed, because no subscriber wants it or
+    /// the queue is full. The caller's thread runs this, so that its subscriber can be asked
+    /// whether it is interested, and which span is current.
     pub(crate) fn begin(subject: impl FnOnce() -> CallSubject) -> Option<Arc<Self>> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let is_traced = is_traced();
@@ -155,12 +155,13 @@ impl Drop for CallReport {
     }
 }
 
-/// The part of an observed call that one of its holds has, from its grant to its end.
+/// The share that one hold has in the report of an observed call, from the grant of the hold to its
+/// end.
 #[derive(Default)]
 pub(crate) struct EndReport(Mutex<Option<Arc<CallReport>>>);
 
 impl EndReport {
-    /// Begins with the grant to a caller; a hold is granted to one.
+    /// Begins the report with the grant to a caller. Each hold is granted to only one caller.
     pub(crate) fn begin(&self, report: &Arc<CallReport>) {
         *self.0.lock() = Some(Arc::clone(report));
     }
@@ -186,8 +187,8 @@ impl EndReport {
     }
 }
 
-/// Reports that a call waits, if it is observed: with its node, if it has one. `ahead` returns how
-/// many contenders are known to be before it.
+/// Reports that an observed call waits, with its node if there is one. `ahead` returns the number
+/// of contenders that are known to be ahead.
 pub(crate) fn queued(
     call: Option<CallNumber>,
     node: Option<&str>,
@@ -213,8 +214,8 @@ fn note(call: CallNumber, report: impl FnOnce(&mut Observed) + Send + 'static) {
     journal::note(move || observed(call, report));
 }
 
-/// Returns whether the subscriber of the caller is interested in locks. Without one this is a load
-/// and a comparison.
+/// Returns whether the subscriber of the caller is interested in locks. Without a subscriber this
+/// costs a load and a comparison.
 fn is_traced() -> bool {
     let mut wanted = false;
     contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
@@ -222,8 +223,8 @@ fn is_traced() -> bool {
 }
 
 thread_local! {
-    /// The calls that are observed now: on the journal's thread, which alone does what follows
-    /// here.
+    /// The calls that are observed now. Only the journal's thread uses this, and runs the code
+    /// below.
     static CALLS: RefCell<HashMap<CallNumber, Observed>> = RefCell::default();
 }
 
@@ -257,7 +258,7 @@ impl Traced {
         });
     }
 
-    /// Ends the span, and begins the next in the one around the call.
+    /// Ends the span, and begins the next one within the span around the call.
     fn enter(&mut self, begin: impl FnOnce(&Span) -> Span) {
         let mut next = Span::none();
         contain_panic(|| {
@@ -272,7 +273,8 @@ impl Traced {
             around,
             span,
         } = self;
-        // One after the other: a second panic while the first unwinds would abort the process.
+        // The spans are closed one after the other, because a second panic while the first unwinds
+        // would abort the process.
         close(&subscriber, span);
         close(&subscriber, around);
         contain_panic(move || drop(subscriber));
@@ -417,7 +419,7 @@ impl Observed {
                     wait_ms
                 );
             }
-            // Its session's log has the event, which is a warning.
+            // The session logs this event, as a warning.
             CallEnd::Lost(reason) => {
                 span.record("outcome", reason.label())
                     .record("hold_ms", millis(took));

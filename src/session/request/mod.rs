@@ -1,9 +1,8 @@
-//! How something is asked of the servers, how it is repeated, and what an error means. The rest of
-//! the session and the engine use it. It never retries without a bound.
+//! How requests are sent to the servers and repeated, and what their errors mean. The rest of the
+//! session and the engine use this module, which never retries without a limit.
 //!
-//! There are two ways to have something done on a client: to send a **request** in a session
-//! (`Session::request`), and to run a **task** for a call (`Tasks::start` in `session/tasks.rs`).
-//! Everything else is made of these.
+//! Work is done in two ways: by a **request** in a session (`Session::request`), and by a **task**
+//! for a call (`Tasks::start` in `session/tasks.rs`). Everything else is built from these two.
 //!
 //! | way | does | is repeated | a session's end | its caller leaves |
 //! |---|---|---|---|---|
@@ -15,11 +14,12 @@
 //! | `Tasks::start` | work on the session's thread, with its timers | - | does not matter to it | aborts it |
 //! | `Tasks::start(..).detach()` | the same | - | the same | does not stop it |
 //!
-//! The functions that repeat have it in their names. The end of the client ends all of them.
+//! Functions that repeat have the word "repeat" in their names. The end of the client ends all of
+//! these functions.
 //!
 //! In the work of a request, `Session::write`, `create` and `commit` send one request when they are
-//! called, which renews the lease by its answer (docs/protocol.md#renewal). A read through the
-//! handle renews nothing.
+//! called. The answer to that request renews the lease (docs/protocol.md#renewal). A read through
+//! the handle does not.
 
 pub(crate) mod repetition;
 pub(crate) mod retry;

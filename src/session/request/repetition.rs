@@ -1,5 +1,5 @@
-//! Repeats a request until it is answered, or a retry is no use; and the meaning of the client
-//! library's errors, which decides between the two.
+//! Repeats a request until the request is answered, or until a retry would be of no use. This
+//! module also interprets the errors of the client library, which decide between the two.
 //!
 //! ```text
 //!   Session::request --> an answer
@@ -13,14 +13,15 @@
 //!                                        +--> refused, or given up: the caller's error
 //! ```
 //!
-//! A failure says nothing about the outcome: the request may have been carried out, and may still be
-//! (docs/protocol.md#unknown-outcome). So a request that is repeated must have the same effect when
-//! it is carried out twice, or find out whether it was. The counter, whose writes do not, takes one
-//! step at a time ([`Repetition::try_once`]) and decides what follows by itself.
+//! A failure does not show the outcome: the request may have been carried out, or may still be
+//! carried out later (docs/protocol.md#unknown-outcome). So a repeated request must have the same
+//! effect if it is carried out twice, or must find out whether it was carried out. The counter's
+//! writes do neither, so the counter takes one step at a time ([`Repetition::try_once`]) and
+//! decides the next step itself.
 //!
 //! The end of the session ends a request and the pause after it. A [`Repetition`] counts failures
-//! over several sessions, because a request that ends each session would otherwise be sent without
-//! end.
+//! over several sessions, because a request that ends every session in which it is sent would
+//! otherwise be repeated without a limit.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -38,9 +39,9 @@ use crate::session::request::retry::RetryPolicy;
 /// Why a request has no answer.
 pub(crate) enum Unanswered<N> {
     NoSession(N),
-    /// The servers refused it; a retry would not change that.
+    /// The servers refused the request, and a retry would not change that.
     Refused(Failure),
-    /// The retry policy is exhausted. Has the last failure.
+    /// The retry policy is exhausted. Contains the last failure.
     GaveUp(Failure),
 }
 
@@ -54,19 +55,19 @@ impl<N: Into<Self>> From<Unanswered<N>> for RequestFailure {
     }
 }
 
-/// How requests are repeated, and how often one was, perhaps in several sessions.
+/// How a request is repeated, and how often it has been, possibly in several sessions.
 pub(crate) struct Repetition<'a> {
     policy: RetryPolicy,
     /// The window of cleanup. `None` for other requests.
     window: Option<&'a Window>,
     since: Instant,
     failures: u32,
-    /// How many sessions have ended with a request of this under way.
+    /// The number of sessions that ended while a request of this repetition was under way.
     sessions: u32,
 }
 
 impl<'a> Repetition<'a> {
-    /// Repeats by this policy, until the session has ended.
+    /// Repeats under this policy, until the session has ended.
     pub(crate) fn new(policy: RetryPolicy) -> Self {
         Self {
             policy,
@@ -77,7 +78,7 @@ impl<'a> Repetition<'a> {
         }
     }
 
-    /// Repeats for cleanup: until the session has ended, each request in a slot of this window.
+    /// Repeats for cleanup, until the session has ended. Each request takes a slot of this window.
     pub(crate) fn for_cleanup(window: &'a Window) -> Self {
         Self {
             window: Some(window),
@@ -102,8 +103,9 @@ impl<'a> Repetition<'a> {
     }
 
     /// Waits until a request whose session has ended may be sent in the next one: the first time at
-    /// once, then as the policy says. Returns `false` if it may not: a request that ends each
-    /// session would otherwise cause new sessions without end.
+    /// once, later as the policy defines. Returns `false` if the request may not be sent again,
+    /// because a request that ends every session would otherwise cause new sessions without a
+    /// limit.
     pub(crate) async fn in_next_session(&mut self) -> bool {
         if let Some(failures) = self.sessions.checked_sub(1) {
             let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else {
@@ -115,8 +117,9 @@ impl<'a> Repetition<'a> {
         true
     }
 
-    /// Sends a request in one session, once. After a failure for which a request is repeated, waits
-    /// until it may be, and returns the failure: the caller repeats it, or sends another.
+    /// Sends a request in one session, once. After a failure that allows a repetition, waits until
+    /// the request may be repeated, and returns the failure. The caller then repeats the request,
+    /// or sends another one.
     pub(crate) async fn try_once<T: Send, F>(
         &mut self,
         session: &Session,
@@ -176,7 +179,7 @@ fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Dur
 }
 
 impl Session {
-    /// Returns the meaning of an error of the client library for the request that got it, with the
+    /// Returns the meaning that an error of the client library has for the failed request, with the
     /// error.
     pub(crate) fn failure(&self, error: zk::Error) -> Failure {
         let kind = self.judge(&error);
@@ -187,9 +190,9 @@ impl Session {
         }
     }
 
-    /// Returns the meaning of an error of the client library for the request that got it
-    /// (docs/protocol.md#unknown-outcome). An error that says that the session has ended ends it
-    /// here too.
+    /// Returns the meaning that an error of the client library has for the failed request
+    /// (docs/protocol.md#unknown-outcome). If the error says that the session has ended, this
+    /// method ends the session here too.
     pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
         match error {
             zk::Error::NoNode => FailureKind::NoNode,
@@ -219,16 +222,17 @@ impl Session {
                     FailureKind::Unknown
                 }
             }
-            // ConnectionLoss, Custom, an unknown code, anything a later version adds. So is
-            // MarshallingError: ZooKeeper's answer when an exception ends its work on a request,
-            // before the request is carried out or after, while the answer is made.
+            // The other errors are ConnectionLoss, Custom, unknown codes, and whatever a later
+            // version adds. MarshallingError belongs here too: ZooKeeper returns it when an
+            // exception ends its work on a request, either before the request is carried out, or
+            // afterwards, while the server builds the answer.
             _ => FailureKind::Unknown,
         }
     }
 
-    /// Ends the session if the task that serves it has died. Nothing reports that: the state does
-    /// not change (docs/protocol.md#session-end). A live session never answers a request before it
-    /// has been sent.
+    /// Ends the session if the task that serves it has died. The client library does not report
+    /// this death: the state does not change (docs/protocol.md#session-end). But if a request fails
+    /// before it was sent, the task is dead, because a live session never answers such a request.
     fn end_if_dead(&self) {
         let Some(handle) = self.handle() else { return };
         let mut probe = pin!(handle.sync("/"));

@@ -11,11 +11,12 @@ use crate::protocol::failure::FailureKind;
 /// - replacing a session that has ended, and the first session of a client that
 ///   [connects lazily](crate::ClientBuilder::connect_lazy), and
 /// - repeating a request that failed. The first repetition is sent at once, without the policy's
-///   first pause, unless the server asked to slow down.
+///   first pause, unless the server asked the client to slow down.
 ///
-/// Its clock starts with the first failure of an acquire, and with the call of other requests. It
-/// does not apply to waiting for a lock that is held, which ends with the deadline of the call, nor
-/// to [`connect`](crate::ClientBuilder::connect), which is one attempt: its caller decides whether
+/// The clock of the policy starts at the first failure for a call that acquires a lock, and at the
+/// call for other requests. The policy does not apply to waiting for a lock that is held, which
+/// ends at the deadline of the call. Nor does it apply to
+/// [`connect`](crate::ClientBuilder::connect), which makes one attempt: its caller decides whether
 /// to call again.
 ///
 /// The names and formulas are Curator's. The default is [`exponential(1 s, 3, 5
@@ -72,11 +73,11 @@ enum Formula {
     CleanUp,
 }
 
-/// Curator's cap on the exponent: beyond it the random factor would leave 32 bits.
+/// Curator's cap on the exponent: beyond it the random factor would not fit into 32 bits.
 const MAX_EXPONENT: u32 = 29;
 
 impl RetryPolicy {
-    /// The policy of cleanup, which goes on until the session is gone.
+    /// The policy of cleanup, which continues until the session has ended.
     pub(crate) const CLEAN_UP: Self = Self {
         formula: Formula::CleanUp,
     };
@@ -161,10 +162,10 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns a policy of further tries without end, with the same `pause` before each.
+    /// Returns a policy that tries again without a limit, with the same `pause` before each try.
     ///
-    /// A call with a deadline still ends by it; a call without one (`lock()`) waits for a server
-    /// indefinitely.
+    /// A call with a deadline still ends at the deadline; a call without one (`lock()`) waits for a
+    /// server indefinitely.
     ///
     /// # Examples
     /// ```
@@ -202,8 +203,8 @@ impl RetryPolicy {
 
     /// Returns the pause before repetition number `failures` of a request (0 is the first),
     /// `elapsed` after the first failure. `None` if the policy is exhausted. The first repetition
-    /// is sent at once, unless the server was busy: mostly the connection was lost, and the next
-    /// one is waited for anyway.
+    /// is sent at once, unless the server was busy. (The usual failure is a lost connection, and
+    /// the client waits for the next connection anyway.)
     pub(crate) fn pause_before_repetition(
         &self,
         failures: u32,
@@ -234,7 +235,8 @@ impl RetryPolicy {
             Formula::Forever { pause } => Some(pause),
             Formula::CleanUp => Some(clean_up_pause(retry)),
         };
-        // Without any pause a core would be busy for as long as no server answers.
+        // Without any pause, the retries would keep a processor core busy for as long as no server
+        // answers.
         pause.map(|pause| pause.max(Duration::from_millis(1)))
     }
 }
@@ -246,17 +248,19 @@ impl Default for RetryPolicy {
 }
 
 /// Returns the pause after this many failures of what is repeated for the life of a session
-/// (cleanup, conversions, elections, persistent nodes): 10 ms, and twice as long each time up to 1 s. The requests of a session without a connection are queued, not failed,
-/// so a try is long already while the servers are away; the pause is for servers that answer
-/// nonsense.
+/// (cleanup, conversions, elections, persistent nodes): 10 ms, and twice as long each time up to 1
+/// s. The requests of a session without a connection are queued, not failed, so a try already takes
+/// long while no server is reachable; the pause is for servers that answer without a definite
+/// outcome.
 pub(crate) fn clean_up_pause(failures: u32) -> Duration {
     Duration::from_millis(10)
         .saturating_mul(1 << failures.min(7))
         .min(Duration::from_secs(1))
 }
 
-/// Returns the pause before another try of a request that others have preceded so many times:
-/// random, up to a bound that doubles from 2 ms to 1 s, so that they come apart.
+/// Returns the pause before another try of a request that lost to others in the given number of
+/// tries. The pause is random, up to a limit that doubles from 2 ms to 1 s, so that the contenders
+/// spread out in time.
 pub(crate) fn contended_pause(tries: u32) -> Duration {
     Duration::from_millis(1 + fastrand::u64(..1 << tries.min(10)))
 }

@@ -1,6 +1,6 @@
 //! The one place where the library starts threads, runtimes, and tasks that belong to no task set.
 //!
-//! A simulation (`--cfg simulation`) has `simulation/threads.rs` in its place.
+//! A simulation (`--cfg simulation`) uses `simulation/threads.rs` instead of this file.
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};
@@ -19,20 +19,20 @@ pub(crate) fn start(
     name: &str,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<Handle> {
-    // The runtime is made once there is a thread to drop it: the caller may be in another runtime,
-    // where that is a panic.
+    // The runtime is created only once a thread exists that will drop it, because dropping a
+    // runtime within another one, such as the caller's, panics.
     let (give, given) = mpsc::channel::<Runtime>();
     run_blocking(name, move || {
-        // An error reports to the caller that there is no runtime.
+        // An error means that no runtime could be created, which the caller reports.
         if let Ok(runtime) = given.recv() {
             runtime.block_on(work);
         }
     })?;
-    // IO only where tokio has been compiled with it: for a zookeeper-client that uses tokio's
-    // sockets.
+    // `enable_all` enables IO only if tokio was compiled with it, which a `zookeeper-client` that
+    // uses tokio's sockets would need.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
-    // The thread waits for it.
+    // The thread waits for the runtime.
     let _ = give.send(runtime);
     Ok(handle)
 }
@@ -52,14 +52,15 @@ pub(crate) fn spawn<T: Send + 'static>(
     tokio::spawn(task)
 }
 
-/// Returns a future for a set of tasks.
+/// Returns a future that can be added to a set of tasks.
 pub(crate) fn here<F: Future>(task: F) -> F {
     task
 }
 
-/// A value of this process. A forked child makes another: it has none of its parent's threads, and
-/// these may have been changing the value during the fork. (A fork while another thread looks the
-/// value up would leave it locked in the child; that takes nanoseconds.)
+/// A value that belongs to one process. A forked child creates a new value, because the child has
+/// none of its parent's threads, which may have been changing the value during the fork. (If a fork
+/// happens while another thread reads the value, the value stays locked in the child; a read takes
+/// nanoseconds.)
 pub(crate) struct OfProcess<T>(Mutex<Option<(u32, Arc<T>)>>);
 
 impl<T> OfProcess<T> {
@@ -67,7 +68,7 @@ impl<T> OfProcess<T> {
         Self(Mutex::new(None))
     }
 
-    /// Makes the value, unless this process has it.
+    /// Creates the value, unless this process already has one.
     pub(crate) fn start(&self, make: impl FnOnce() -> io::Result<Arc<T>>) -> io::Result<()> {
         self.start_in(std::process::id(), make)
     }

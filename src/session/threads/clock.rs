@@ -1,10 +1,10 @@
-//! The clock that measures leases. It goes on while the machine sleeps.
+//! The clock that measures leases, which continues while the machine sleeps.
 //!
-//! On Linux, [`Instant`](std::time::Instant) is `CLOCK_MONOTONIC`, which stands still while the
-//! machine is suspended: after a resume a lock would look held for as long as before, although the
-//! servers' clocks went on. `CLOCK_BOOTTIME` counts that time. It is read without a system call
-//! (vDSO, since Linux 5.3), so that it can be read at every use of a guard. Other systems fall back
-//! to `Instant`.
+//! On Linux, [`Instant`](std::time::Instant) is `CLOCK_MONOTONIC`, which stops while the machine is
+//! suspended. After a resume, a lock would seem to be held for as long as before, although the
+//! servers' clocks continued. `CLOCK_BOOTTIME` counts the suspended time. It is read without a
+//! system call (vDSO, since Linux 5.3), so that it can be read at every use of a guard. Other
+//! systems fall back to `Instant`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn now() -> Moment {
     Moment::at(ORIGIN.get_or_init(std::time::Instant::now).elapsed() + Duration::from_nanos(1))
 }
 
-/// The latest of the moments that several threads have recorded. Reading it takes no lock.
+/// The latest of the moments that several threads have recorded. Reading it locks no mutex.
 #[derive(Default)]
 pub(crate) struct Latest(AtomicU64);
 
@@ -90,7 +90,7 @@ mod tests {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             Duration::from_secs_f64(text.split_whitespace().next().unwrap().parse().unwrap())
         };
-        // Its resolution is a hundredth of a second.
+        // The resolution of the file is a hundredth of a second.
         let hundredth = Duration::from_millis(10);
         let (before, now, after) = (uptime(), now(), uptime());
         assert!(

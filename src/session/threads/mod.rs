@@ -1,6 +1,6 @@
-//! Where things run: threads, runtimes, the clock, the mutex, and wakers that are contained. All of
-//! the session and the engine use it. Nothing else in the library starts a thread or a runtime, or
-//! reads a clock.
+//! The execution environment: threads, runtimes, the clock, the mutex, and wakers whose panics are
+//! contained. All of the session and the engine use this module. No other part of the library
+//! starts a thread or a runtime, or reads this clock.
 
 #[cfg_attr(simulation, path = "../../../simulation/threads.rs")]
 pub(crate) mod background;

@@ -1,5 +1,5 @@
-//! Wakers: a first poll without one, and one that contains the panics of code that is not ours, the
-//! wakers of other executors and tracing subscribers.
+//! Wakers: a first poll without a waker, and a waker that catches the panics of code outside this
+//! crate, such as the wakers of other executors, and tracing subscribers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -11,17 +11,18 @@ use zookeeper_client as zk;
 
 use crate::session::threads::background::here;
 
-/// Polls a future with a waker that does not panic. For futures that the caller's executor polls
-/// and that wait in a list with others, for the end of a session or the loss of a lock.
+/// Polls a future with a waker that does not panic. Use this function for futures that the caller's
+/// executor polls, and that wait in a list with others for the end of a session or the loss of a
+/// lock.
 ///
-/// A waker is code of the executor, and may panic. In the middle of such a list the panic would
-/// unwind the task that wakes the list, perhaps the supervisor, whose drop wakes the rest and may
-/// meet another such waker: a panic within a panic aborts the process. Catching it in that task is
-/// not enough, since the wakers behind it in the list would be lost. So the waker in the list is
-/// one of ours, which catches a panic of the caller's waker.
+/// A waker is code of the executor, and may panic. In the middle of such a list, the panic would
+/// unwind the task that wakes the list, for example the supervisor. The drop of that task wakes the
+/// rest of the list, where another waker may panic, and a panic within a panic aborts the process.
+/// Catching the panic in that task is not enough, because the later wakers in the list would not be
+/// called. So the list contains a waker of this crate, which catches panics of the caller's waker.
 pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    // The waker of the last poll, and ours for it.
+    // The waker of the last poll, and the waker of this crate that wraps it.
     let mut wakers: Option<(Waker, Waker)> = None;
     std::future::poll_fn(move |context| {
         let theirs = context.waker();
@@ -50,24 +51,24 @@ impl Wake for Contained {
     }
 }
 
-/// Calls code that is not ours, a waker or a tracing subscriber, and drops its panic, which the
-/// panic hook has reported.
+/// Calls code outside this crate, a waker or a tracing subscriber, and discards its panic, which
+/// the panic hook has already reported.
 pub(crate) fn contain_panic(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
-/// Polls a future once, so that its first request, if the future can send it without a wait, is sent
-/// before all that its thread sends from now on. Returns the future if it goes on, for a task, which
-/// polls it again and is the one to be woken. A panic ends the future.
+/// Polls a future once, so that its first request, if the future can send it without waiting, is
+/// sent before all later requests of this thread. If the future is not done, returns it, for a task
+/// that polls it again and is woken by it. A panic ends the future.
 pub(crate) fn send_at_once<F: Future>(mut work: Pin<Box<F>>) -> Option<Pin<Box<F>>> {
     let mut first = Context::from_waker(Waker::noop());
     let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
     matches!(begun, Ok(Poll::Pending)).then_some(work)
 }
 
-/// Has the client library establish a session, by a task that is aborted with this future. The
-/// library logs meanwhile: a panic of the subscriber is a loss of the connection, and not the end
-/// of the task that asks.
+/// Lets the client library establish a session, in a task that is aborted with this future. The
+/// client library logs meanwhile, so a panic of the tracing subscriber counts as a lost connection,
+/// and does not end the calling task.
 pub(crate) async fn connect(
     connector: zk::Connector,
     servers: &str,
