@@ -177,6 +177,27 @@ async fn cut_off_holder_loses_before_grant() {
     );
 }
 
+/// No server tells the client that its session has expired, so the client's state changes late.
+// Shows: lease
+#[tokio::test]
+async fn guard_is_lost_before_client_state() {
+    let (server, [holder, waiter]) = with_clients(server(), client).await;
+    let guard = hold(&holder).await;
+    let next = tokio::spawn(async move { (hold(&waiter).await, waiter) });
+    let queued = |view: View<'_>| view.children(DIRECTORY).len() == 2;
+    until(&server, "the queue", queued).await;
+
+    server.refuse_connections(true);
+    server.stall(session(&holder), Direction::Both);
+    within("the loss", guard.lost()).await;
+    assert_eq!(holder.state(), ConnectionState::Suspended);
+    let (_next, _waiter) = within("the grant", next).await.unwrap();
+    assert_eq!(holder.state(), ConnectionState::Suspended);
+    let mut states = holder.watch_state();
+    let ended = states.wait_for(|state| *state == ConnectionState::Lost);
+    within("the end", ended).await.unwrap();
+}
+
 /// A waiter whose process has ended, or is paused, keeps its node in the queue until its session
 /// expires.
 // Shows: watch-one-node
