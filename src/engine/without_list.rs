@@ -39,9 +39,9 @@
 //! 1. This file, `protocol/without_list`, `protocol/simulation/without_list.rs`, and the tests
 //!    `in_process/succession.rs`, `in_process/cost/succession.rs`, `suite/replaced_directories.rs`.
 //! 2. What does not compile without these: in `SharedQueue` the field, `new` (its `Default` is
-//!    derived), `without_list`, `deletion_sent` and the call in `gone`; the two calls in
-//!    `requests::create`; the one in `InSession::grant`; and those of `protocol/simulation`, whose
-//!    numbers of schedules are lower then.
+//!    derived), `deletion_sent` and the call in `gone`; the two calls in `requests::create`; the one
+//!    in `InSession::grant`; and those of `protocol/simulation`, whose numbers of schedules are lower
+//!    then.
 //! 3. What only these used: `deletion_sent` of `NodeOwner` and `Nodes`, and its call in
 //!    `leftovers/deletion.rs`; `Standing::First`; `WatchUse::Directory`; `How::Succession`, its label
 //!    in `metrics.rs` and docs/observability.md.
