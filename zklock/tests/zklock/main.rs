@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 82] = [
+    let in_process: [(&str, Test); 83] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -229,6 +229,10 @@ fn main() {
             codes::moved_session_timeouts,
         ),
         ("zklock::busy_is_75_or_as_asked", codes::busy),
+        (
+            "zklock::silence_while_waiting_is_69",
+            codes::silence_while_waiting,
+        ),
         ("zklock::no_permission_is_77", codes::no_permission),
         ("zklock::wrong_usage_is_64", codes::usage),
         (
