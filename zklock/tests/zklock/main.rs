@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 83] = [
+    let in_process: [(&str, Test); 84] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -276,6 +276,7 @@ fn main() {
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
         ("zklock::examples_of_the_pages_run", pages::examples),
         ("zklock::pages_match_the_program", pages::up_to_date),
+        ("zklock::manual_shows_its_usage", pages::manual),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
