@@ -13,10 +13,6 @@ use rustix::process::Signal;
 use crate::clock;
 use crate::target::Target;
 
-/// How often the clock is looked at: a timer stands still while the machine sleeps, and the clock
-/// does not.
-pub(crate) const LOOK: Duration = Duration::from_millis(250);
-
 /// The deadline of a target. Dropping the deadline lets the target be.
 #[derive(Debug)]
 pub(crate) struct Deadline(Sender<(Duration, Target)>);
@@ -33,7 +29,8 @@ impl Deadline {
 
     /// Sets the deadline, sooner or later than it was, and whom it is for.
     pub(crate) fn set(&self, deadline: Duration, target: Target) {
-        // A thread that has ended has killed the target.
+        // A thread that has ended has killed the target that it knew. If that was the group before
+        // the command was in it, the watchdog is dead, and the command does not begin.
         let _ = self.0.send((deadline, target));
     }
 }
@@ -45,7 +42,7 @@ fn watch(orders: &Receiver<(Duration, Target)>) {
         let left = order.map_or(Duration::MAX, |(deadline, _): (Duration, _)| {
             deadline.saturating_sub(clock::now())
         });
-        match (orders.recv_timeout(left.min(LOOK)), order) {
+        match (orders.recv_timeout(left.min(clock::INTERVAL)), order) {
             (Ok(next), _) => order = Some(next),
             (Err(RecvTimeoutError::Disconnected), _) => return,
             // The deadline counts only if no later order has come.

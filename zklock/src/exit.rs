@@ -35,8 +35,8 @@ pub(crate) const NO_READER: u8 = 141;
 /// What a shell adds to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
 
-/// The signals of a terminal's keys, which a shell that gets them too heeds if a program dies of
-/// them.
+/// The signals of a terminal's keys. A shell gets them, too, and ends its script if the program
+/// that it waits for dies of them.
 const OF_TERMINAL: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
 /// What the system says if it has no more processes or threads, memory, or file descriptors, and

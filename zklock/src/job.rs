@@ -15,7 +15,7 @@ use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
 use crate::messages::{self, say};
 use crate::options::{OnLost, Work};
-use crate::signals::{Signals, Stop, Stops};
+use crate::signals::{ASK_TO_END, Signals, Stop, Stops};
 use crate::stage;
 use crate::target::Target;
 use crate::watchdog::{Orders, Watchdog};
@@ -29,8 +29,8 @@ const WHEN_FREE: Duration = Duration::from_secs(1);
 /// default tick of 2 s. A session timeout is two ticks or more.
 const HALF_TICK: Duration = Duration::from_secs(1);
 
-/// The signals by which a command is asked to end.
-const ASK_TO_END: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
+/// The exit codes by which a shell tells that it could not run a command, or found none.
+const NOT_RUN: [i32; 2] = [126, 127];
 
 /// What people are told when another process has stopped the command.
 const IS_STOPPED: &str = "the command is stopped, and keeps the lock: SIGCONT lets it go on";
@@ -64,7 +64,7 @@ impl Session {
 }
 
 /// How a command ended while the lock was held.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Ended {
     /// The command ended by itself, or by a signal.
     Itself(ExitStatus),
@@ -117,7 +117,6 @@ pub(crate) struct Job {
     stops: Stops,
     target: Target,
     watchdog: Watchdog,
-    deadline: Duration,
     /// The end of the lease and of the time to end after it, beyond which no deadline is. The
     /// watchdog knows it from the start, so that a lease ends also if this process is stopped.
     end_by: Duration,
@@ -216,7 +215,6 @@ impl Job {
             stops,
             target,
             watchdog,
-            deadline,
             end_by,
         };
         // The command begins after this. A watchdog that is gone is noticed once the command is
@@ -249,7 +247,7 @@ impl Job {
                 biased;
                 status = self.command.wait() => break status.map(Ended::Itself),
                 _ = self.watchdog.process.wait() => break Ok(Ended::Unwatched),
-                () = beat(&mut self.watchdog.orders, &mut self.deadline, self.end_by, held) => {
+                () = beat(&mut self.watchdog.orders, self.end_by, held) => {
                     break Ok(Ended::Unwatched);
                 }
                 () = &mut steered => {}
@@ -260,10 +258,11 @@ impl Job {
             }
         };
         let ended = ended.map_err(|error| Failure::system("the command", &error))?;
+        let deadline = self.watchdog.orders.deadline();
         Ok(match ended {
             _ if is_over => Ended::LeaseOver,
-            ended if ended.is_of_the_watchdog() && clock::now() >= self.deadline => {
-                if self.deadline >= self.end_by {
+            ended if ended.is_of_the_watchdog() && clock::now() >= deadline => {
+                if deadline >= self.end_by {
                     Ended::LeaseOver
                 } else {
                     Ended::Overdue
@@ -281,14 +280,15 @@ impl Job {
         work: &Work,
         signals: &mut Signals,
     ) -> Result<Ended, Failure> {
-        let is_late = clock::now() >= self.deadline;
+        let mut deadline = self.watchdog.orders.deadline();
+        let is_late = clock::now() >= deadline;
         let mut helper = None;
         match &work.on_lost {
             // A process that waits to begin would wait on after any other signal.
             _ if !self.has_begun => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
-            OnLost::Warn => self.deadline = Duration::MAX,
+            OnLost::Warn => deadline = Duration::MAX,
             OnLost::Run(text) => match run_helper(text, self.target) {
                 Ok(started) => helper = Some(started),
                 Err(failure) => {
@@ -298,14 +298,12 @@ impl Job {
             },
         }
         if !matches!(work.on_lost, OnLost::Warn) {
-            self.deadline = self.deadline.min(clock::now() + grace(lost, work));
+            deadline = deadline.min(clock::now() + grace(lost, work));
         }
         // A watchdog that gets no order kills at the deadline that it has.
-        let _ = self.watchdog.orders.kill_at(self.deadline).await;
+        let _ = self.watchdog.orders.kill_at(deadline).await;
         let is_killed = !matches!(work.on_lost, OnLost::Warn);
-        let status = self.end(signals, is_killed).await;
-        drop(helper);
-        let ended = Ended::Itself(status?);
+        let ended = Ended::Itself(self.end(signals, is_killed, helper).await?);
         Ok(if is_late && ended.is_of_the_watchdog() {
             Ended::Overdue
         } else {
@@ -322,17 +320,28 @@ impl Job {
         if let Some(target) = target {
             target.send(Signal::KILL);
         }
-        self.end(signals, true).await
+        self.end(signals, true, None).await
     }
 
     /// Passes signals on until the command has ended, and kills what is left of its group if that
-    /// is wanted.
-    async fn end(mut self, signals: &mut Signals, is_killed: bool) -> Result<ExitStatus, Failure> {
+    /// is wanted, and the helper.
+    async fn end(
+        mut self,
+        signals: &mut Signals,
+        is_killed: bool,
+        mut helper: Option<Child>,
+    ) -> Result<ExitStatus, Failure> {
         let status = loop {
             tokio::select! {
                 biased;
                 status = self.command.wait() => break status,
                 signal = signals.next() => self.target.pass_on(signal),
+                code = not_run(&mut helper) => {
+                    say(&format!(
+                        "the command of --on-lost ended with {code}; SIGTERM to the command instead"
+                    ));
+                    self.target.send(Signal::TERM);
+                }
                 // The watchdog ends together with the command, unless another process has killed
                 // the watchdog alone.
                 _ = self.watchdog.process.wait() => {
@@ -398,6 +407,19 @@ impl Drop for KillOnDrop {
     }
 }
 
+/// Waits until a helper has ended that its shell could not run, and returns its exit code. Any other
+/// helper has done what it was written for.
+async fn not_run(helper: &mut Option<Child>) -> i32 {
+    if let Some(started) = helper {
+        let code = started.wait().await.ok().and_then(|status| status.code());
+        *helper = None;
+        if let Some(code) = code.filter(|code| NOT_RUN.contains(code)) {
+            return code;
+        }
+    }
+    std::future::pending().await
+}
+
 /// How long the command has to end after the loss, if its deadline is not sooner.
 fn grace(lost: &Lost, work: &Work) -> Duration {
     match lost.reason() {
@@ -459,7 +481,7 @@ async fn steer(
     let mut revoked = std::pin::pin!(revoked);
     let (mut is_revoked, mut asked_by) = (false, None);
     // Each kind of stop is reported once.
-    let mut told = (false, false);
+    let mut reported = (false, false);
     let is_background = matches!(target, Target::Group { .. });
     loop {
         tokio::select! {
@@ -480,8 +502,8 @@ async fn steer(
                     *begin.hung_up = asked_by.take();
                     target.send(Signal::HUP);
                 }
-                Stop::ByTerminal if !std::mem::replace(&mut told.0, true) => say(WANTS_TERMINAL),
-                Stop::ByProcess if !std::mem::replace(&mut told.1, true) => say(IS_STOPPED),
+                Stop::ByTerminal if !std::mem::replace(&mut reported.0, true) => say(WANTS_TERMINAL),
+                Stop::ByProcess if !std::mem::replace(&mut reported.1, true) => say(IS_STOPPED),
                 _ => {}
             },
         }
@@ -491,28 +513,25 @@ async fn steer(
 /// Waits for the end of a lease.
 pub(crate) async fn lease_over(lease: Option<Duration>) {
     match lease {
-        Some(lease) => sleep(lease).await,
+        Some(lease) => clock::until(clock::now().saturating_add(lease)).await,
         None => std::future::pending().await,
     }
 }
 
 /// Moves the deadline for as long as the lock is held; returns when the watchdog is gone.
-async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
+async fn beat(orders: &mut Orders, end_by: Duration, held: &Held<'_>) {
     loop {
         sleep(held.session.beat()).await;
         let proved = held.deadline();
         // A deadline that has passed stays, since the command is killed at it: by the thread of
         // this process, or by a watchdog that reads a later order too late.
-        if clock::now() >= *deadline {
+        if clock::now() >= orders.deadline() {
             return std::future::pending().await;
         }
-        let next = (*deadline).max(proved).min(end_by);
+        let next = orders.deadline().max(proved).min(end_by);
         if orders.kill_at(next).await.is_err() {
             return;
         }
-        // Only the deadline that the watchdog has been told shows whether it has killed the
-        // command.
-        *deadline = next;
     }
 }
 
@@ -531,15 +550,11 @@ fn set_environment(
 
 /// Runs the user's command for a loss, which is killed when it is dropped.
 fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
-    let pid = match target {
-        Target::Group { group, .. } => format!("-{}", group.as_raw_nonzero()),
-        Target::Foreground(process) => process.as_raw_nonzero().to_string(),
-    };
     let mut command = Command::new("/bin/sh");
     command
         .arg("-c")
         .arg(text)
-        .env("ZKLOCK_PID", pid)
+        .env("ZKLOCK_PID", target.of_kill())
         .kill_on_drop(true);
     // Standard output is the command's alone.
     command.stdin(Stdio::null()).stdout(std::io::stderr());

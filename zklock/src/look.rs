@@ -80,11 +80,7 @@ impl Queue {
     }
 
     fn text(&self, path: &str) -> String {
-        let state = match (self.holders.len(), self.waiters.len()) {
-            (0, 0) => "free".to_owned(),
-            (_, 0) => "held".to_owned(),
-            (_, waiters) => format!("held, {waiters} waiting"),
-        };
+        let state = state(self.holders.len(), self.waiters.len());
         let mut text = format!("{path}: {state}\n");
         // A write to a `String` does not fail.
         for holder in &self.holders {
@@ -100,6 +96,17 @@ impl Queue {
         let list =
             |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>();
         json!({"path": path, "holders": list(&self.holders), "waiters": list(&self.waiters)})
+    }
+}
+
+/// Returns the words for a lock with so many holders and waiters.
+fn state(holders: usize, waiters: usize) -> String {
+    match (holders, waiters) {
+        (0, 0) => "free".to_owned(),
+        // The first waiter is about to be granted the lock.
+        (0, waiters) => format!("not held, {waiters} waiting"),
+        (_, 0) => "held".to_owned(),
+        (_, waiters) => format!("held, {waiters} waiting"),
     }
 }
 
@@ -252,13 +259,15 @@ pub(crate) async fn revoke(options: &Revoke) -> Result<u8, Failure> {
 }
 
 async fn ask(client: &Client, path: &str) -> Result<u8, Failure> {
-    let Seen { queue, once, .. } = Seen::look(client, path).await?;
-    let queue = once.map_or(queue, |(_, queue)| queue);
+    let Seen {
+        path, queue, once, ..
+    } = Seen::look(client, path).await?;
+    let (path, queue) = once.unwrap_or((path, queue));
     for holder in &queue.holders {
         client.attempt_revoke(holder.node()).await?;
         print(format!("asked {} to release {path}\n", of_holder(holder)).as_bytes())?;
     }
-    if_any(&queue, path)
+    if_any(&queue, &path)
 }
 
 /// Deletes the nodes of the holders of a lock.
@@ -286,9 +295,13 @@ async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
             None => if_any(&queue, path),
         };
     }
-    for holder in &queue.holders {
+    for (broken, holder) in queue.holders.iter().enumerate() {
         if !options.yes && !is_confirmed(path, holder)? {
-            return Err(Failure::new(NONE, "the lock is as it was"));
+            let text = match broken {
+                0 => "the lock is as it was",
+                _ => "the other holders keep the lock",
+            };
+            return Err(Failure::new(NONE, text));
         }
         let done = if lock.break_lock(holder).await? {
             "broke the lock"
@@ -320,4 +333,19 @@ fn is_confirmed(path: &str, holder: &Contender) -> Result<bool, Failure> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_alone_hold_nothing() {
+        let states =
+            [(0, 0), (0, 2), (1, 0), (3, 1)].map(|(holders, waiters)| state(holders, waiters));
+        assert_eq!(
+            states,
+            ["free", "not held, 2 waiting", "held", "held, 1 waiting"]
+        );
+    }
 }

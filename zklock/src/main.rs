@@ -63,7 +63,7 @@ fn report(ended: Result<End, Failure>) -> ExitCode {
             messages::finish();
             death::die(signal)
         }
-        // As a program that dies of SIGPIPE.
+        // A reader that has ended gets no message, as with a program that dies of SIGPIPE.
         Err(Failure { code, .. }) if code == exit::NO_READER => code.into(),
         Err(Failure { code, text }) => {
             say(&text);

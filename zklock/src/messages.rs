@@ -17,8 +17,8 @@ const WAITING: usize = 64;
 /// takes none.
 const AT_END: Duration = Duration::from_secs(1);
 
-/// How often it waits for that long if standard error takes some: the thread is late, on a machine
-/// that is busy.
+/// How often this process waits for that long while standard error takes some text: the thread is
+/// only late then, on a busy machine.
 const PATIENCE: usize = 20;
 
 /// The thread that writes, once there is a message.
@@ -90,7 +90,7 @@ pub(crate) fn put(text: String) {
     match &*writer {
         // A message that finds no room is dropped.
         Some(writer) => drop(writer.messages.try_send(Message::Text(text))),
-        // A system that gives no thread starts no command either.
+        // Without a thread the text is written here, and a full standard error blocks the caller.
         None => write(&text),
     }
 }

@@ -348,7 +348,7 @@ impl Options {
     /// Returns the definition of this program, or that of one of its commands.
     pub(crate) fn command_of(name: Option<&str>) -> clap::Command {
         let mut program = Self::command();
-        // That gives its commands their full names.
+        // The build gives its commands their full names.
         program.build();
         let Some(name) = name else { return program };
         let command = program.find_subcommand(name).cloned();

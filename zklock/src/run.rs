@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use zookeeper_recipes::{
     AnyGuard, Client, Guard, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, LostReason, OnceError,
@@ -503,80 +503,120 @@ async fn once(
         argv: &options.command,
         lease: options.lease,
     };
-    let (mut job, mut ended, is_begun) = (None, None, AtomicBool::new(false));
-    let mut waiting = catch()?;
-    let (task, place, code, begun) = (&task, &mut job, &mut ended, &is_begun);
-    let run = once.run(move |run: OnceRun| {
-        begun.store(true, Ordering::Relaxed);
-        let environment = environment(path, None, run.fencing_token().to_string(), None);
-        task.run_once(environment, run, place, code, signals)
-    });
-    let outcome = tokio::select! {
-        biased;
-        outcome = run => outcome,
-        signal = before(&is_begun, &mut waiting) => return Ok(exit::by_signal(signal)),
+    let (progress, mut left) = (watch::Sender::new(Progress::Waits), Left::default());
+    let mut outside = catch()?;
+    let outcome = {
+        let run = once.run(|run| task.run_once(path, run, &progress, &mut left, signals));
+        let mut run = std::pin::pin!(run);
+        tokio::select! {
+            biased;
+            outcome = &mut run => Some(outcome),
+            (signal, progress) = next_outside(&progress, &mut outside) => match progress {
+                Progress::Waits => return Ok(exit::by_signal(signal)),
+                // The record may be on its way.
+                _ => tokio::time::timeout(LAST_ANSWER, run).await.ok(),
+            },
+        }
     };
-    match outcome {
-        Ok(OnceOutcome::AlreadyRun { by, .. }) if is_begun.load(Ordering::Relaxed) => {
+    if let Some(job) = left.job {
+        // The command was killed when the lock was lost.
+        let _status = job.kill(&mut outside).await?;
+    }
+    match (outcome, left.end) {
+        (Some(Ok(OnceOutcome::AlreadyRun { by, .. })), Some(_)) => {
             let text = format!(
                 "the command succeeded, but the lock was lost before that was recorded for {occasion}, and another \
                  process has run it, too: {by}"
             );
-            return Err(Failure::new(LOST, text));
+            Err(Failure::new(LOST, text))
         }
-        Ok(OnceOutcome::AlreadyRun { .. }) => {
+        (Some(Ok(OnceOutcome::AlreadyRun { .. })), None) => {
             options.work.say(&format!("it has run for {occasion}"));
+            Ok(End::Code(0))
         }
-        Ok(_) => {}
-        Err(error) => {
-            // The command was killed when the lock was lost.
-            if let Some(job) = job {
-                let _status = job.kill(&mut waiting).await?;
-            }
-            match (error, ended) {
-                (OnceError::Failed { .. }, Some(ended)) => return ended,
-                (error, _) => return Err(error.into()),
-            }
+        (Some(Ok(_)), _) => Ok(End::Code(0)),
+        // A signal has ended the wait for the record.
+        (None, Some(Ok(End::Code(0))) | None) => {
+            let text = format!(
+                "the command succeeded, and a signal came before that was known to be recorded for {occasion}: it \
+                 may run again"
+            );
+            Err(Failure::new(UNREACHABLE, text))
         }
+        // The lock was lost when the command had ended.
+        (Some(Err(OnceError::Lost(lost))), Some(Ok(End::Code(0)))) => {
+            let text = format!(
+                "the command succeeded, and that is not recorded for {occasion}, so it will run again: {lost}"
+            );
+            Err(Failure::new(UNREACHABLE, text))
+        }
+        (None | Some(Err(OnceError::Failed { .. } | OnceError::Lost(_))), Some(end)) => end,
+        (Some(Err(error)), _) => Err(error.into()),
     }
-    Ok(End::Code(0))
 }
 
-/// Waits for a signal before the command is begun, which gets them afterwards.
-async fn before(is_begun: &AtomicBool, signals: &mut Signals) -> Signal {
+/// How far a job that runs once has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Waits,
+    Runs,
+    HasRun,
+}
+
+/// What a job that runs once leaves, also if its future is dropped because the lock is lost.
+#[derive(Default)]
+struct Left {
+    /// The command that was running.
+    job: Option<Job>,
+    /// How the command has ended.
+    end: Option<Result<End, Failure>>,
+}
+
+/// Waits for a signal before the command runs, which gets them itself meanwhile, or after that.
+async fn next_outside(
+    progress: &watch::Sender<Progress>,
+    signals: &mut Signals,
+) -> (Signal, Progress) {
     loop {
         let signal = signals.next().await;
-        if !is_begun.load(Ordering::Relaxed) {
-            return signal;
+        let progress = *progress.borrow();
+        if progress != Progress::Runs {
+            return (signal, progress);
         }
     }
 }
 
 impl Task<'_> {
-    /// Runs the command; an error has its end in `code`, and is not recorded.
+    /// Runs the command. If it fails, it is not recorded.
     async fn run_once(
         &self,
-        environment: Environment,
+        path: &str,
         run: OnceRun,
-        job: &mut Option<Job>,
-        code: &mut Option<Result<End, Failure>>,
+        progress: &watch::Sender<Progress>,
+        left: &mut Left,
         signals: &mut Signals,
     ) -> Result<(), &'static str> {
+        progress.send_replace(Progress::Runs);
+        let environment = environment(path, None, run.fencing_token().to_string(), None);
         let state = || run.state();
         let held = Held {
             is_killed_by_drop: true,
             ..self.held(&state, &environment)
         };
-        let ended = async {
-            let ended = Job::run(job, self.argv, self.work, &held, signals, run.revoked()).await?;
-            Job::finish(job, ended, signals).await
-        };
-        match ended.await.and_then(|ended| ended.told()) {
-            Ok(End::Code(0)) => Ok(()),
-            failed => {
-                *code = Some(failed);
-                Err("the command failed")
+        let place = &mut left.job;
+        let mut ended = Job::run(place, self.argv, self.work, &held, signals, run.revoked()).await;
+        if let Ok(known) = ended {
+            // The end counts also if the lock is lost meanwhile.
+            left.end = Some(known.told());
+            if matches!(known, Ended::Itself(_)) {
+                progress.send_replace(Progress::HasRun);
             }
+            ended = Job::finish(place, known, signals).await;
         }
+        progress.send_replace(Progress::HasRun);
+        let end = ended.and_then(|ended| ended.told());
+        let is_done = matches!(end, Ok(End::Code(0)));
+        left.end = Some(end);
+        is_done.then_some(()).ok_or("the command failed")
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::timeout;
 
-use crate::deadline::LOOK;
+use crate::clock;
 
 /// The signals that ask a command to do something, those of timers included, which a program may
 /// have set before it became `zklock`. The others stop or continue a process, or come from its own
@@ -31,13 +31,34 @@ const STOPPING: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
 /// Other signals that end a process unless it catches them, and that a command may send to its
 /// group.
-const OTHERS: [Signal; 4] = [Signal::IO, Signal::XFSZ, Signal::TRAP, Signal::SYS];
+const OTHERS: [Signal; 5] = [
+    Signal::IO,
+    Signal::XFSZ,
+    Signal::TRAP,
+    Signal::SYS,
+    Signal::ABORT,
+];
+
+/// Returns more of these: the signals of this system alone, and the real-time signals that the C
+/// library leaves to programs.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn others_of_system() -> impl Iterator<Item = i32> {
+    let first_real_time = if cfg!(target_env = "musl") { 35 } else { 34 };
+    let named = [Signal::POWER, Signal::STKFLT].map(Signal::as_raw);
+    named.into_iter().chain(first_real_time..=64)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn others_of_system() -> impl Iterator<Item = i32> {
+    std::iter::empty()
+}
 
 /// The signals for a process that uses the terminal from the background.
 const BY_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 
-/// The signals by which a process is asked to end.
-const ENDING: [Signal; 2] = [Signal::INT, Signal::TERM];
+/// The signals by which a process is asked to end. SIGHUP is none of them: many services read their
+/// configuration again at it.
+pub(crate) const ASK_TO_END: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
 
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +100,7 @@ impl Stops {
                 };
             }
             // A program may have started this one with the signal blocked.
-            let _ = timeout(LOOK, self.0.recv()).await;
+            let _ = timeout(clock::INTERVAL, self.0.recv()).await;
         }
     }
 }
@@ -97,16 +118,7 @@ impl Signals {
     pub(crate) fn to_pass_on() -> io::Result<Self> {
         let ignored = ignored();
         let is_wanted = |signal: &Signal| ignored >> (signal.as_raw() - 1) & 1 == 0;
-        Self::catch(PASSED_ON.into_iter().filter(is_wanted))
-    }
-
-    /// Catches what the group of a command may get, so that it does not end or stop this process.
-    pub(crate) fn of_group() -> io::Result<Self> {
-        Self::catch(PASSED_ON.into_iter().chain(STOPPING).chain(OTHERS))
-    }
-
-    fn catch(wanted: impl Iterator<Item = Signal>) -> io::Result<Self> {
-        let caught = wanted.map(|signal| {
+        let caught = PASSED_ON.into_iter().filter(is_wanted).map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))
         });
@@ -121,7 +133,7 @@ impl Signals {
         poll_fn(|context| {
             for (signal, stream) in &mut self.caught {
                 if let Poll::Ready(Some(())) = stream.poll_recv(context) {
-                    if ENDING.contains(signal) {
+                    if ASK_TO_END.contains(signal) {
                         self.asked_to_end = Some(*signal);
                     }
                     return Poll::Ready(*signal);
@@ -141,6 +153,14 @@ impl Signals {
     pub(crate) fn forget(&mut self) {
         self.asked_to_end = None;
     }
+}
+
+/// Catches what the group of a command may get, so that it does not end or stop this process.
+pub(crate) fn catch_those_of_group() -> io::Result<()> {
+    let named = PASSED_ON.into_iter().chain(STOPPING).chain(OTHERS);
+    let mut all = named.map(Signal::as_raw).chain(others_of_system());
+    // The runtime goes on to catch a signal whose stream has been dropped.
+    all.try_for_each(|signal| unix::signal(SignalKind::from_raw(signal)).map(drop))
 }
 
 /// Returns the signals that this process ignores, a bit for each; none where there is no `/proc`.

@@ -26,6 +26,26 @@ impl Target {
         }
     }
 
+    /// Returns the target of kill(1) that reaches the command, with its group unless the command has
+    /// joined another's.
+    pub(crate) fn of_kill(self) -> String {
+        let (group, command) = match self {
+            Self::Group { group, command } => (Some(group), command),
+            Self::Foreground(command) => (None, Some(command)),
+        };
+        let of_command = command.and_then(|command| getpgid(Some(command)).ok());
+        let is_its_own = |it: &Pid| Some(*it) == command || Some(*it) == group;
+        let whole = match of_command {
+            Some(of_command) => Some(of_command).filter(is_its_own),
+            None => group,
+        };
+        match (whole, command) {
+            (Some(group), _) => format!("-{}", group.as_raw_nonzero()),
+            (None, Some(command)) => command.as_raw_nonzero().to_string(),
+            (None, None) => String::new(),
+        }
+    }
+
     /// Sends a signal; a target that has ended needs none. A stopped process does not heed a signal
     /// before it continues, so SIGCONT follows.
     pub(crate) fn send(self, signal: Signal) {

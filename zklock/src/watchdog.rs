@@ -1,11 +1,11 @@
-//! The watchdog of a command: a second process of this program, which ends the command when this
-//! process cannot.
+//! The watchdog of a command: a second process of this program, which ends the command when
+//! `zklock` cannot.
 //!
-//! It leads the process group that the command is started in, unless the command stays in the
-//! foreground. From this process it gets deadlines through a pipe: until then the node of the lock
-//! stays for certain. When the deadline passes, or the pipe ends because this process was killed,
-//! it sends SIGKILL to the group, itself included. So the command is dead before the servers grant
-//! the lock to another process, also if this process is stopped, hangs or is gone. A watchdog that
+//! The watchdog leads the process group that the command is started in, unless the command stays in
+//! the foreground. From `zklock` it gets deadlines through a pipe: until then the node of the lock
+//! stays for certain. When the deadline passes, or the pipe ends because `zklock` was killed, the
+//! watchdog sends SIGKILL to the group, itself included. So the command is dead before the servers
+//! grant the lock to another process, also if `zklock` is stopped, hangs or is gone. A watchdog that
 //! is stopped itself is woken with each order, and [`Deadline`] does its work meanwhile.
 
 use std::io::{self, Write as _};
@@ -21,9 +21,9 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
 use crate::clock;
-use crate::deadline::{Deadline, LOOK};
+use crate::deadline::Deadline;
 use crate::exit::{Failure, SYSTEM};
-use crate::signals::Signals;
+use crate::signals::catch_those_of_group;
 use crate::stage::signal_at_end_of_parent;
 use crate::target::Target;
 
@@ -56,7 +56,7 @@ const STARTING: Duration = Duration::from_secs(10);
 /// process too.
 const STANDING_DOWN: Duration = Duration::from_secs(1);
 
-/// The watchdog, as the process that started it sees it.
+/// The watchdog, as `zklock` sees it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     pub(crate) process: Child,
@@ -64,8 +64,7 @@ pub(crate) struct Watchdog {
     group: Pid,
 }
 
-/// The orders to the watchdog, through its pipe, and to the thread of this process that does the
-/// same.
+/// The orders to the watchdog, through its pipe, and to the thread of `zklock` that does the same.
 #[derive(Debug)]
 pub(crate) struct Orders {
     pipe: ChildStdin,
@@ -81,7 +80,7 @@ impl Watchdog {
         Self::try_start().await.map_err(|error| {
             let text = "the watchdog did not start";
             match error.kind() {
-                // The program is found there.
+                // /proc/self/exe is the path of this program.
                 io::ErrorKind::NotFound => Failure::new(
                     SYSTEM,
                     format!("{text}: /proc, which zklock needs, is not mounted"),
@@ -193,12 +192,19 @@ impl Watchdog {
 impl Orders {
     /// Sets the deadline, sooner or later than it was.
     pub(crate) async fn kill_at(&mut self, deadline: Duration) -> io::Result<()> {
-        self.deadline = deadline;
         self.own.set(deadline, self.target);
         let order = u64::try_from(deadline.as_nanos())
             .unwrap_or(u64::MAX)
             .min(ALONE - 1);
-        send(&mut self.pipe, self.watchdog, order).await
+        send(&mut self.pipe, self.watchdog, order).await?;
+        self.deadline = deadline;
+        Ok(())
+    }
+
+    /// Returns the last deadline that the watchdog was told: only that shows whether it has killed
+    /// the command.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Says which process the command is, and whether it is in the group.
@@ -265,7 +271,7 @@ enum Verdict {
 
 async fn watch() -> io::Result<Verdict> {
     // The command, which may send signals to its group, is started only once they are caught.
-    let _signals = Signals::of_group()?;
+    catch_those_of_group()?;
     // A watchdog that is stopped could not notice that its pipe has ended.
     signal_at_end_of_parent(Signal::CONT)?;
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
@@ -297,7 +303,7 @@ async fn watch() -> io::Result<Verdict> {
             },
             // The deadline counts only if there is no order: a watchdog that was stopped reads
             // those of that time first.
-            () = tokio::time::sleep(left.clamp(LEAST_SLEEP, LOOK)) => {
+            () = tokio::time::sleep(left.clamp(LEAST_SLEEP, clock::INTERVAL)) => {
                 if clock::now() >= deadline {
                     return Ok(Verdict::Kill(target));
                 }

@@ -9,8 +9,8 @@ use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
-    Files, KeptStopped, LONG, Started, T, group_of, is_alive, is_stopped, pid, run, server,
-    until_dead, until_queued, until_so_many_wait, watchdog_of, zklock,
+    Files, KeptStopped, LONG, Started, T, group_of, has_thread, is_alive, is_stopped, pid, run,
+    server, until_dead, until_queued, until_so_many_wait, watchdog_of, zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -178,7 +178,9 @@ pub(crate) fn kills_a_command_beside_zklock() {
 /// The command heeds a signal of its own timers, which it sends to its group.
 pub(crate) fn group_signals_spare_the_watchdog() {
     let server = server();
-    for signal in ["ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
+    let names = ["ALRM", "VTALRM", "PROF", "IO", "XCPU", "ABRT", "PWR"];
+    // SIGSTKFLT, of which the shell has no name, and the first and the last real-time signal.
+    for signal in names.into_iter().chain(["16", "34", "64"]) {
         let command = format!("trap : {signal}; kill -{signal} 0; sleep 0.1; exit 3");
         let ended = run(zklock(&server.connect_string(), "/a", &command));
         assert_eq!((ended.code, &*ended.err), (3, ""), "{signal}");
@@ -421,10 +423,34 @@ pub(crate) fn on_lost_warn() {
 pub(crate) fn on_lost_command() {
     let command = "trap 'echo asked; exit 0' USR1; echo $$; while :; do sleep 0.01; done";
     // Without a blank, at which the arguments are divided.
-    let mut pair = Pair::new(LONG, "--on-lost kill${IFS}-USR1${IFS}$ZKLOCK_PID", command);
+    let action = "--on-lost kill${IFS}-USR1${IFS}$ZKLOCK_PID";
+    let in_group_of_its_own = format!("exec setsid sh -c {}", quoted(command));
+    let pairs = [
+        (action.to_owned(), command),
+        (action.to_owned(), &*in_group_of_its_own),
+        (format!("--foreground {action}"), command),
+        (format!("--foreground {action}"), &*in_group_of_its_own),
+    ];
+    let pairs = pairs.map(|(arguments, command)| {
+        let pair = Pair::new(LONG, &arguments, command);
+        pair.cut_off();
+        pair
+    });
+    for mut pair in pairs {
+        assert_eq!(pair.holder.line(), "asked");
+        assert_eq!(pair.holder.end().code, 125);
+    }
+}
+
+/// A word of the action is mistyped, so that its shell finds no such command.
+pub(crate) fn on_lost_command_is_mistyped() {
+    let command = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
+    let mut pair = Pair::new(LONG, "--on-lost trem", command);
     pair.cut_off();
     assert_eq!(pair.holder.line(), "asked");
-    assert_eq!(pair.holder.end().code, 125);
+    let ended = pair.holder.end();
+    let text = "the command of --on-lost ended with 127; SIGTERM to the command instead";
+    assert!(ended.code == 125 && ended.err.contains(text), "{ended:?}");
 }
 
 /// The shell cannot be started, for want of file descriptors.
@@ -508,6 +534,107 @@ pub(crate) fn second_job_run_is_told() {
         ended.err.contains("another process has run it, too"),
         "{ended:?}"
     );
+}
+
+/// The job has succeeded, and no server says whether it is recorded, or another process runs it.
+pub(crate) fn signal_ends_a_job_in_doubt() {
+    for is_run_by_another in [false, true] {
+        let (server, files) = (server(), Files::new());
+        let servers = server.connect_string();
+        let once = "--session-timeout 60 --once today /job";
+        let mut command = zklock(
+            &servers,
+            once,
+            "echo $$; until test -e end; do sleep 0.01; done",
+        );
+        command.current_dir(files.path());
+        let mut first = Started::new(command);
+        let child = pid(&first.line());
+        let session = server.sessions()[0].id;
+        assert!(server.stall(session, Direction::Both));
+        std::fs::write(files.of("end"), "").unwrap();
+        until_dead(child);
+        // The thread of the deadline ends once `zklock` has waited for the command.
+        poll_until("the end of the run", SOON, || {
+            (!has_thread(first.pid(), "deadline")).then_some(())
+        })
+        .unwrap();
+        let mut second = None;
+        if is_run_by_another {
+            assert!(server.expire_session(session));
+            let mut other = Started::new(zklock(&servers, once, "echo runs; sleep 1000"));
+            assert_eq!(other.line(), "runs");
+            second = Some(other);
+            server.resume(session);
+            until_queued(&server, "/job/lock", 2);
+        }
+        first.signal(Signal::TERM);
+        let ended = first.end();
+        let is_told = ended.err.contains("it may run again");
+        assert!(ended.code == 69 && is_told, "{ended:?}");
+        drop(second);
+    }
+}
+
+/// The command has ended, and its watchdog, which is stopped, has not.
+pub(crate) fn own_end_outlives_a_late_loss() {
+    // A job may be recorded before the loss.
+    for (arguments, code, ends) in [
+        ("--on-lost warn /a", 3, &[3][..]),
+        ("--once today /job", 3, &[3]),
+        ("--once today /job", 0, &[0, 69]),
+    ] {
+        let server = server();
+        let text = format!("echo $$; read line; exit {code}");
+        let mut command = zklock(&server.connect_string(), arguments, &text);
+        command.stdin(Stdio::piped());
+        let mut holder = Started::new(command);
+        let stopped = KeptStopped::new(group_of(pid(&holder.line())));
+        let session = server.sessions()[0].id;
+        holder.tell("");
+        // The thread of the deadline ends first.
+        poll_until("the end of the run", SOON, || {
+            (!has_thread(holder.pid(), "deadline")).then_some(())
+        })
+        .unwrap();
+        // A watchdog that was too quick to be stopped again has let `zklock` release the lock.
+        server.expire_session(session);
+        let ended = holder.end();
+        assert!(ends.contains(&ended.code), "{arguments}: {ended:?}");
+        drop(stopped);
+    }
+}
+
+/// A leader that is asked to end while the command of a lost term ends does not contend again.
+pub(crate) fn signal_at_a_loss_ends_a_leader() {
+    let command = "trap 'echo asked' TERM; trap 'exit 0' INT QUIT HUP USR1; echo up
+        while :; do sleep 0.01; done";
+    let cases = [
+        (Signal::INT, -1),
+        (Signal::QUIT, -1),
+        // A request to read a configuration again ends the command, and not the leader.
+        (Signal::HUP, 0),
+    ];
+    let leaders = cases.map(|(signal, code)| {
+        let server = server();
+        let arguments = format!("lead --session-timeout {LONG} /a");
+        let mut leader = Started::new(zklock(&server.connect_string(), &arguments, command));
+        assert_eq!(leader.line(), "up");
+        let session = server.sessions()[0].id;
+        assert!(server.stall(session, Direction::Both));
+        (server, session, leader, signal, code)
+    });
+    for (server, session, mut leader, signal, code) in leaders {
+        assert_eq!(leader.line(), "asked");
+        leader.signal(signal);
+        server.resume(session);
+        if signal == Signal::HUP {
+            assert_eq!(leader.line(), "up", "it contends again");
+            leader.signal(Signal::USR1);
+        }
+        assert_eq!(leader.line(), "", "{signal:?} ends it");
+        assert_eq!(leader.end().code, code, "{signal:?}");
+    }
 }
 
 pub(crate) fn lost_term_is_followed_by_another() {

@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 84] = [
+    let in_process: [(&str, Test); 88] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -70,6 +70,18 @@ fn main() {
             "zklock::second_job_run_is_told",
             losses::second_job_run_is_told,
         ),
+        (
+            "zklock::signal_ends_a_job_in_doubt",
+            losses::signal_ends_a_job_in_doubt,
+        ),
+        (
+            "zklock::own_end_outlives_a_late_loss",
+            losses::own_end_outlives_a_late_loss,
+        ),
+        (
+            "zklock::signal_at_a_loss_ends_a_leader",
+            losses::signal_at_a_loss_ends_a_leader,
+        ),
         ("zklock::unreachable_servers_are_69", codes::unreachable),
         (
             "zklock::child_may_end_after_a_loss",
@@ -88,6 +100,10 @@ fn main() {
         (
             "zklock::on_lost_terminates_without_a_shell",
             losses::on_lost_command_fails,
+        ),
+        (
+            "zklock::on_lost_terminates_for_a_mistyped",
+            losses::on_lost_command_is_mistyped,
         ),
         (
             "zklock::stop_at_start_saves_no_child",

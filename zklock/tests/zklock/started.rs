@@ -196,6 +196,14 @@ pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
     children_of(zklock)[0]
 }
 
+/// Whether a process has a thread of this name.
+pub(crate) fn has_thread(process: Pid, name: &str) -> bool {
+    let threads = format!("/proc/{}/task", process.as_raw_nonzero());
+    std::fs::read_dir(threads).unwrap().flatten().any(|thread| {
+        std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|it| it.trim() == name)
+    })
+}
+
 pub(crate) fn is_stopped(pid: Pid) -> bool {
     fields_of(pid).first().is_some_and(|state| state == "T")
 }

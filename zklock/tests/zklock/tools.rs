@@ -172,7 +172,9 @@ pub(crate) fn revoke_of_once() {
     assert!(busy.code == 75 && says, "{busy:?}");
     let asked = run(zklock(&servers, "revoke /a", ""));
     assert!(
-        asked.code == 0 && asked.out.starts_with("asked "),
+        asked.code == 0
+            && asked.out.starts_with("asked ")
+            && asked.out.ends_with(" to release /a/lock\n"),
         "{asked:?}"
     );
     assert_eq!(job.line(), "asked");
@@ -307,6 +309,28 @@ pub(crate) fn break_lock() {
             "{answer:?}"
         );
     }
+    // One of two is broken.
+    let mut permits = [0, 1].map(|_| {
+        let command = zklock(&servers, "--permits 2 /b", "echo held; exec sleep 1000");
+        Started::new(command)
+    });
+    permits
+        .iter_mut()
+        .for_each(|it| assert_eq!(it.line(), "held"));
+    let mut command = zklock(&servers, "break /b", "");
+    let mut asking = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    asking.stdin.take().unwrap().write_all(b"y\nn\n").unwrap();
+    let output = asking.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && text.ends_with("the other holders keep the lock\n"),
+        "{text}"
+    );
     // A question that cannot be asked breaks nothing.
     let mut unasked = zklock(&servers, "break /a", "");
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
