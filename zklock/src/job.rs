@@ -110,8 +110,8 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Job {
     command: Child,
-    /// Whether the command has begun: its [stage] waits for that.
-    has_begun: bool,
+    /// Whether this process has let the command begin: its [stage] waits for that.
+    is_let_begin: bool,
     /// The signal that asked for the end before SIGHUP followed.
     hung_up: Option<Signal>,
     stops: Stops,
@@ -210,7 +210,7 @@ impl Job {
         };
         let mut job = Self {
             command,
-            has_begun: false,
+            is_let_begin: false,
             hung_up: None,
             stops,
             target,
@@ -236,7 +236,7 @@ impl Job {
         let begin = Begin {
             command: process_of(&self.command),
             watchdog: self.watchdog.group(),
-            has_begun: &mut self.has_begun,
+            is_let: &mut self.is_let_begin,
             hung_up: &mut self.hung_up,
         };
         let stops = &mut self.stops;
@@ -285,7 +285,9 @@ impl Job {
         let mut helper = None;
         match &work.on_lost {
             // A process that waits to begin would wait on after any other signal.
-            _ if !self.has_begun => self.target.send(Signal::KILL),
+            _ if is_waiting(process_of(&self.command), self.is_let_begin) => {
+                self.target.send(Signal::KILL);
+            }
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
             OnLost::Warn => deadline = Duration::MAX,
@@ -389,7 +391,7 @@ impl Job {
     }
 }
 
-/// Kills a command when it is dropped.
+/// Kills a command when it is dropped, and does not wait for its death.
 #[derive(Debug)]
 struct KillOnDrop(Option<Target>);
 
@@ -407,8 +409,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Waits until a helper has ended that its shell could not run, and returns its exit code. Any other
-/// helper has done what it was written for.
+/// Waits until a helper has ended that its shell could not run, and returns its exit code. Any
+/// other helper has done what it was written for.
 async fn not_run(helper: &mut Option<Child>) -> i32 {
     if let Some(started) = helper {
         let code = started.wait().await.ok().and_then(|status| status.code());
@@ -441,21 +443,27 @@ fn process_of(command: &Child) -> Option<Pid> {
 struct Begin<'a> {
     command: Option<Pid>,
     watchdog: Pid,
-    has_begun: &'a mut bool,
+    is_let: &'a mut bool,
     hung_up: &'a mut Option<Signal>,
 }
 
 impl Begin<'_> {
-    /// Lets the command begin, once, when its process has stopped. Returns whether this was that
-    /// stop.
+    /// Lets the command begin when its process has stopped for that. Returns whether this was such
+    /// a stop: another process may stop the process before, and continue it.
     fn on_stop(&mut self) -> bool {
-        let begins = !std::mem::replace(self.has_begun, true);
+        let is_waiting = is_waiting(self.command, *self.is_let);
+        *self.is_let = true;
         // A watchdog that has ended may not have known the process, which is killed then.
-        if begins && is_running(self.watchdog) {
+        if is_waiting && is_running(self.watchdog) {
             let _ = self.command.map(|it| kill_process(it, Signal::CONT));
         }
-        begins
+        is_waiting
     }
+}
+
+/// Returns whether a process is still to become its command, also if this process cannot see that.
+fn is_waiting(process: Option<Pid>, is_let_begin: bool) -> bool {
+    process.and_then(stage::is_waiting).unwrap_or(!is_let_begin)
 }
 
 /// Returns whether a child of this process has not ended.

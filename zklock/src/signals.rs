@@ -39,16 +39,16 @@ const OTHERS: [Signal; 5] = [
     Signal::ABORT,
 ];
 
-/// Returns more of these: the signals of this system alone, and the real-time signals that the C
-/// library leaves to programs.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// Returns more of these: the signals of Linux alone, and the real-time signals that its C library
+/// leaves to programs.
+#[cfg(target_os = "linux")]
 fn others_of_system() -> impl Iterator<Item = i32> {
     let first_real_time = if cfg!(target_env = "musl") { 35 } else { 34 };
     let named = [Signal::POWER, Signal::STKFLT].map(Signal::as_raw);
     named.into_iter().chain(first_real_time..=64)
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(target_os = "linux"))]
 fn others_of_system() -> impl Iterator<Item = i32> {
     std::iter::empty()
 }

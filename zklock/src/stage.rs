@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Signal, getpid, getppid, kill_process};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
 use crate::exit::{Failure, SYSTEM};
 use crate::messages::{self, say};
@@ -52,6 +52,15 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Failure { code, text } = Failure::not_started(&program.to_string_lossy(), &error);
     say(&text);
     code.into()
+}
+
+/// Returns whether a process is still to become its command: another process may have continued it.
+/// `None` on a system that does not tell.
+pub(crate) fn is_waiting(process: Pid) -> Option<bool> {
+    let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
+    let arguments = std::fs::read(path).ok()?;
+    let first = arguments.split(|byte| *byte == 0).nth(1);
+    Some(first == Some(ARGUMENT.as_bytes()))
 }
 
 /// Has this process killed when its parent ends, which may have ended before.

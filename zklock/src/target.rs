@@ -26,8 +26,8 @@ impl Target {
         }
     }
 
-    /// Returns the target of kill(1) that reaches the command, with its group unless the command has
-    /// joined another's.
+    /// Returns the target of kill(1) that reaches the command, with its group unless the command
+    /// has joined another's.
     pub(crate) fn of_kill(self) -> String {
         let (group, command) = match self {
             Self::Group { group, command } => (Some(group), command),

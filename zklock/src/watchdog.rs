@@ -5,8 +5,8 @@
 //! the foreground. From `zklock` it gets deadlines through a pipe: until then the node of the lock
 //! stays for certain. When the deadline passes, or the pipe ends because `zklock` was killed, the
 //! watchdog sends SIGKILL to the group, itself included. So the command is dead before the servers
-//! grant the lock to another process, also if `zklock` is stopped, hangs or is gone. A watchdog that
-//! is stopped itself is woken with each order, and [`Deadline`] does its work meanwhile.
+//! grant the lock to another process, also if `zklock` is stopped, hangs or is gone. A watchdog
+//! that is stopped itself is woken with each order, and [`Deadline`] does its work meanwhile.
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
@@ -14,7 +14,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
@@ -270,6 +270,11 @@ enum Verdict {
 }
 
 async fn watch() -> io::Result<Verdict> {
+    let group = getpgrp();
+    // A script that starts a watchdog by mistake has other processes in its group.
+    if group != getpid() {
+        return Err(io::Error::other("it does not lead a process group"));
+    }
     // The command, which may send signals to its group, is started only once they are caught.
     catch_those_of_group()?;
     // A watchdog that is stopped could not notice that its pipe has ended.
@@ -277,7 +282,6 @@ async fn watch() -> io::Result<Verdict> {
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
     io::stdout().write_all(&[READY])?;
     io::stdout().flush()?;
-    let group = getpgrp();
     let mut target = Target::Group {
         group,
         command: None,

@@ -1,14 +1,15 @@
 //! How a hold ends while the lock is not lost: by signals, by a lease, by the end of `zklock`
 //! itself.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getpid, kill_process, set_child_subreaper};
 use test_support::{SOON, poll_until};
 
 use crate::started::{
-    Files, KeptStopped, Started, children_of, group_of, is_alive, is_stopped, pid, run, server,
-    until_dead, until_queued, watchdog_of, zklock,
+    Files, KeptStopped, Started, children_of, group_of, is_alive, is_stopped, name_of, pid, run,
+    server, until_dead, until_queued, watchdog_of, zklock,
 };
 
 pub(crate) fn signals() {
@@ -365,6 +366,40 @@ pub(crate) fn blocked_signals() {
     assert_eq!(run(command).code, 3);
 }
 
+/// A shell that resumes a job may let the command begin before `zklock` does: here, where SIGCHLD is
+/// blocked, `zklock` looks four times a second for the stop before the begin.
+pub(crate) fn early_begin() {
+    let server = server();
+    let mut command = Command::new("env");
+    command.args(["--block-signal=CHLD", "setpriv", "--pdeathsig", "KILL"]);
+    command.args([env!("CARGO_BIN_EXE_zklock"), "-v", "--on-lost", "warn"]);
+    command.args(["/a", "--", "sh", "-c", "echo $$; read line; exit 3"]);
+    command
+        .env("ZK_CONNECT", server.connect_string())
+        .stdin(Stdio::piped());
+    let mut started = Started::new(command);
+    let process = || children_of(&started).get(1).copied();
+    let child = poll_until("the process", SOON, process).unwrap();
+    let has_begun = || {
+        kill_process(child, Signal::CONT).unwrap();
+        (name_of(child) == "sh").then_some(())
+    };
+    poll_until("the begin", SOON, has_begun).unwrap();
+    assert_eq!(pid(&started.line()), child);
+    kill_process(child, Signal::STOP).unwrap();
+    while !started
+        .err_line()
+        .contains("is stopped, and keeps the lock")
+    {}
+    assert!(is_stopped(child));
+    assert!(server.expire_session(server.sessions()[0].id));
+    while !started.err_line().contains("is lost") {}
+    kill_process(child, Signal::CONT).unwrap();
+    started.tell("");
+    let ended = started.end();
+    assert_eq!(ended.code, 3, "{ended:?}");
+}
+
 /// A command that another process has stopped goes on after SIGCONT.
 pub(crate) fn stopped_commands() {
     let server = server();
@@ -392,9 +427,16 @@ pub(crate) fn watchdog_name() {
     let server = server();
     let mut started = Started::new(zklock(&server.connect_string(), "/a", "echo; sleep 1000"));
     started.line();
-    let id = watchdog_of(&started).as_raw_nonzero();
-    let name = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap();
-    assert_eq!(name, "zklock-watchdog\n");
+    assert_eq!(name_of(watchdog_of(&started)), "zklock-watchdog");
+}
+
+/// The watchdog kills its group, and must not do so in the group of a script that starts it.
+pub(crate) fn watchdog_by_hand() {
+    let mut script = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let text = format!("echo | {program} --zklock-watchdog; echo $?");
+    script.args(["-c", &text]).process_group(0);
+    assert_eq!(run(script).out, "71\n");
 }
 
 /// Standard error is broken as that of a terminal that was closed, or a reader that has ended.

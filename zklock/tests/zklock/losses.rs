@@ -28,9 +28,14 @@ struct Pair<S = Server> {
 
 impl Pair {
     fn new(timeout: u32, arguments: &str, command: &str) -> Self {
+        Self::of("", timeout, arguments, command)
+    }
+
+    /// Both are of this command of `zklock`, or of none.
+    fn of(action: &str, timeout: u32, arguments: &str, command: &str) -> Self {
         let server = server();
         let servers = server.connect_string();
-        let path_and_options = format!("/a --session-timeout {timeout}");
+        let path_and_options = format!("{action} /a --session-timeout {timeout}");
         let pair = Self::start(
             server,
             [&servers, &servers],
@@ -193,11 +198,18 @@ fn quoted(text: &str) -> String {
 }
 
 pub(crate) fn stopped_zklock_saves_no_child() {
-    let mut pair = Pair::new(T, "", STUBBORN);
-    pair.holder.signal(Signal::STOP);
-    pair.assert_dead_before_the_next();
-    pair.holder.signal(Signal::CONT);
-    assert_eq!(pair.holder.end().code, 125);
+    let pairs = ["", "lead"].map(|action| {
+        let pair = Pair::of(action, T, "", STUBBORN);
+        pair.holder.signal(Signal::STOP);
+        pair
+    });
+    // A leader that continues leads again, and its next command writes into the same file.
+    let [plain, _leader] = pairs.map(|mut pair| {
+        pair.assert_dead_before_the_next();
+        pair
+    });
+    plain.holder.signal(Signal::CONT);
+    assert_eq!(plain.holder.end().code, 125);
 }
 
 /// Whatever wakes it: `zklock` kills the child itself.

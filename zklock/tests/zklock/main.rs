@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 91] = [
+    let in_process: [(&str, Test); 93] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -174,7 +174,12 @@ fn main() {
             ends::stopped_watchdog_ends_after_zklock,
         ),
         ("zklock::stopped_commands_are_told", ends::stopped_commands),
+        ("zklock::early_begin_changes_no_stop", ends::early_begin),
         ("zklock::watchdog_has_a_name", ends::watchdog_name),
+        (
+            "zklock::watchdog_spares_the_group_of_others",
+            ends::watchdog_by_hand,
+        ),
         (
             "zklock::broken_standard_error_ends_nothing",
             ends::broken_standard_error,

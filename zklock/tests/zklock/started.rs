@@ -208,6 +208,12 @@ pub(crate) fn is_stopped(pid: Pid) -> bool {
     fields_of(pid).first().is_some_and(|state| state == "T")
 }
 
+/// Returns the name of a process, as `top` shows it; empty if the process has ended.
+pub(crate) fn name_of(pid: Pid) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+    name.unwrap_or_default().trim_end().to_owned()
+}
+
 /// A process that is stopped again as often as another wakes it.
 pub(crate) struct KeptStopped {
     process: Pid,
