@@ -461,7 +461,8 @@ impl Begin<'_> {
     }
 }
 
-/// Returns whether a process is still to become its command, also if this process cannot see that.
+/// Returns whether a process is still to become its command. Where the system does not tell, the
+/// first stop that this process has seen is the one before the begin.
 fn is_waiting(process: Option<Pid>, is_let_begin: bool) -> bool {
     process.and_then(stage::is_waiting).unwrap_or(!is_let_begin)
 }

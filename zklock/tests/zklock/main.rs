@@ -106,7 +106,7 @@ fn main() {
             losses::on_lost_command_fails,
         ),
         (
-            "zklock::on_lost_terminates_for_a_mistyped",
+            "zklock::mistyped_on_lost_sends_sigterm",
             losses::on_lost_command_is_mistyped,
         ),
         (
