@@ -45,10 +45,11 @@ fn tell_of_another(asked: Duration, granted: Option<Duration>) {
     }
 }
 
-/// Closes the client, which releases its locks.
-pub(crate) async fn close(client: &Client) {
-    // The outcome does not matter, since the session ends with this process.
-    let _ = tokio::time::timeout(CLOSING, client.close()).await;
+/// Closes the client, which releases its locks. Returns whether a server has confirmed that in
+/// time; if not, the session expires.
+pub(crate) async fn close(client: &Client) -> bool {
+    let closed = tokio::time::timeout(CLOSING, client.close()).await;
+    matches!(closed, Ok(Ok(())))
 }
 
 fn with_credentials(

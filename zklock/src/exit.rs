@@ -42,7 +42,11 @@ const OF_TERMINAL: [Signal; 2] = [Signal::INT, Signal::QUIT];
 /// What the system says if it has no more processes or threads, memory, or file descriptors, and
 /// what helps.
 const SHORTAGES: [(Errno, &str); 4] = [
-    (Errno::AGAIN, "raise `ulimit -u`"),
+    // A thread needs memory for its stack, and its lack is the same error.
+    (
+        Errno::AGAIN,
+        "raise `ulimit -u`, or `ulimit -v` if that is set",
+    ),
     (Errno::NOMEM, "raise the limit of memory"),
     (Errno::MFILE, "raise `ulimit -n`"),
     (

@@ -571,3 +571,21 @@ fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
         .spawn()
         .map_err(|error| Failure::system("the command of --on-lost", &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The servers may expire a session half a tick before its timeout.
+    #[test]
+    fn ten_ticks_leave_a_second() {
+        for tick in 1..=10 {
+            let tick = Duration::from_secs(tick);
+            let timeout = tick * 10;
+            let deadline = Session(timeout).deadline(Duration::ZERO, LockState::Held);
+            // A lock that is held was confirmed within the last third.
+            let expires = timeout / 3 * 2 - tick / 2;
+            assert!(deadline + Duration::from_millis(999) < expires, "{tick:?}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod death;
 mod exit;
 mod job;
 mod look;
+mod manual;
 mod messages;
 mod options;
 mod resources;
@@ -88,10 +89,8 @@ fn act(options: &Options) -> Result<End, Failure> {
             print(&script).map(|()| 0)
         }
         Some(Action::Man { command }) => {
-            let mut page = Vec::new();
-            let of = Options::command_of(command.as_deref());
-            let rendered = clap_mangen::Man::new(of).render(&mut page);
-            rendered.map_err(|error| Failure::system("the manual page", &error))?;
+            let page = manual::page(&Options::command_of(command.as_deref()))
+                .map_err(|error| Failure::system("the manual page", &error))?;
             print(&page).map(|()| 0)
         }
     };

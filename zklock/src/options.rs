@@ -133,7 +133,7 @@ pub(crate) struct Work {
     pub(crate) kill_after: Duration,
     /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the
     /// command go on while another process may hold the lock, and any other text is run by a shell
-    /// instead of SIGTERM, with the target of kill(1) in ZKLOCK_PID
+    /// instead of SIGTERM, with the target of kill(1) in ZKLOCK_PID. The end of a lease is no loss
     #[arg(long, value_name = "ACTION", value_parser = OnLost::parse, default_value = "term")]
     #[arg(verbatim_doc_comment)]
     pub(crate) on_lost: OnLost,
@@ -197,10 +197,11 @@ pub(crate) struct Status {
     /// The path of the lock, or of jobs that run --once, whose lock is at PATH/lock
     pub(crate) path: String,
     /// Print one JSON object in a line, with the "holders" and "waiters" of the lock, each with its
-    /// "node", "kind", "owner" ("host", "pid", "name" if it has the library's form), "session",
-    /// "token", and since when and for how long it has been in the queue: "queued_since_ms" (of the
-    /// servers' clock, since 1970), "queued_for_seconds". "exists" is false if there is no node at
-    /// "path". "once" is the same of the lock at PATH/lock, if that is held
+    /// "node", "kind", "owner", "host", "pid" and "name" (parts of an "owner" of the library's
+    /// form), "session", "token", and since when and for how long it has been in the queue:
+    /// "queued_since_ms" (of the servers' clock, since 1970), "queued_for_seconds". "exists" is
+    /// false if there is no node at "path". "once" is the same of the lock at PATH/lock, if that is
+    /// held
     #[arg(long)]
     pub(crate) json: bool,
     /// Look again every second, and print what has changed
@@ -349,9 +350,9 @@ impl Options {
     /// Returns the definition of this program, or that of one of its commands.
     pub(crate) fn command_of(name: Option<&str>) -> clap::Command {
         let mut program = Self::command();
-        let Some(name) = name else { return program };
         // The build gives its commands their full names.
         program.build();
+        let Some(name) = name else { return program };
         let command = program.find_subcommand(name).cloned();
         command.unwrap_or(program)
     }

@@ -66,8 +66,13 @@ pub(crate) async fn run(options: &Run) -> Result<End, Failure> {
         Some(occasion) => once(&client, path, occasion, options, &mut signals).await,
         None => locked(&client, path, options, &mut signals).await,
     };
-    close(&client).await;
+    let is_answered = close(&client).await;
     match result {
+        // The servers may have been silent for most of the wait, in which the lock was free.
+        Err(busy) if busy.code == BUSY && !is_answered => Err(Failure::new(
+            UNREACHABLE,
+            format!("no server answers; as far as is known, {}", busy.text),
+        )),
         Err(busy) if busy.code == BUSY && options.conflict_exit_code == 0 => {
             options.work.say(&busy.text);
             Ok(End::Code(0))

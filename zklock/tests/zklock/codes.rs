@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use zookeeper_test_server::Server;
+use test_support::{SOON, poll_until};
+use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{Files, Started, run, server, until_queued, zklock};
 
@@ -160,6 +161,31 @@ pub(crate) fn unreachable() {
         ended.err.contains("127.0.0.1:1") && ended.err.contains("refuses"),
         "{ended:?}"
     );
+}
+
+/// The servers become silent while `zklock` waits behind a holder.
+pub(crate) fn silence_while_waiting() {
+    let server = server();
+    let servers = server.connect_string();
+    let mut holder = Started::new(zklock(&servers, "/a/lock", "echo held; sleep 1000"));
+    assert_eq!(holder.line(), "held");
+    let ahead = format!("/a/lock/{}", server.children("/a/lock")[0]);
+    let holding = server.sessions()[0].id;
+    for arguments in ["-w 4 -E 0 /a/lock", "-w 4 -E 0 --once today /a"] {
+        let waiter = Started::new(zklock(&servers, arguments, "echo here"));
+        let watching = || {
+            let mut watching = server.watches_on(&ahead).into_iter();
+            watching.find(|session| *session != holding)
+        };
+        let waiting = poll_until("the watch of the waiter", SOON, watching).unwrap();
+        assert!(server.stall(waiting, Direction::Both));
+        let ended = waiter.end();
+        assert_eq!((ended.code, &*ended.out), (69, ""), "{ended:?}");
+        let told = ["no server answers", "was not free within 4s: held by "];
+        let is_told = told.map(|text| ended.err.contains(text));
+        assert_eq!(is_told, [true; 2], "{arguments}: {ended:?}");
+        assert!(server.expire_session(waiting));
+    }
 }
 
 pub(crate) fn no_permission() {

@@ -54,6 +54,42 @@ pub(crate) fn nohup() {
     assert_eq!(started.end().code, 143);
 }
 
+/// Also if `zklock` was started to ignore the signal, unless the command itself ignores it.
+pub(crate) fn broken_pipes() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    // The shell writes where no process reads.
+    let writes = r#"sh -c "yes; echo \$? >&2" | :"#;
+    for (command, is_ignored) in [
+        (writes.to_owned(), false),
+        (format!("trap '' PIPE; {writes}"), true),
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' PIPE; exec \"$0\" /a -- sh -c \"$1\""]);
+        shell.args([program, &command]);
+        let ended = run({
+            shell.env("ZK_CONNECT", server.connect_string());
+            shell
+        });
+        let has_died = ended.err.ends_with("141\n");
+        assert_eq!(has_died, !is_ignored, "{command}: {ended:?}");
+    }
+}
+
+/// The signal is blocked in what starts `zklock`.
+pub(crate) fn unblocked_signals() {
+    let server = server();
+    let mut command = Command::new("env");
+    command.args(["--block-signal=TERM", "env", "--default-signal=TERM"]);
+    command.args([env!("CARGO_BIN_EXE_zklock"), "/a", "--"]);
+    command.args(["sh", "-c", "echo ready; exec sleep 1000"]);
+    command.env("ZK_CONNECT", server.connect_string());
+    let mut started = Started::new(command);
+    assert_eq!(started.line(), "ready");
+    started.signal(Signal::TERM);
+    assert_eq!(started.end().code, 143);
+}
+
 pub(crate) fn signal_ends_a_waiting_zklock() {
     let server = server();
     let mut holder = Started::new(zklock(
@@ -105,7 +141,7 @@ pub(crate) fn lease_ends_child_then_lock() {
     let ignores = "trap '' TERM; echo $$; while :; do echo; sleep 0.01; done >alive";
     let mut first = zklock(
         &server.connect_string(),
-        "--lease 0.2 --kill-after 0.3 /a",
+        "--lease 2 --kill-after 0.3 /a",
         ignores,
     );
     first.current_dir(files.path());
@@ -127,12 +163,19 @@ pub(crate) fn lease_ends_child_then_lock() {
         "sleep 1000",
     ));
     assert_eq!(heeds.code, 125, "{heeds:?}");
+    // The end of a lease is no loss.
+    for action in ["kill", "warn"] {
+        let arguments = format!("--lease 2 --on-lost {action} /a");
+        let command = "trap 'echo asked; exit 6' TERM; while :; do sleep 0.01; done";
+        let asked = run(zklock(&server.connect_string(), &arguments, command));
+        assert_eq!((asked.code, &*asked.out), (125, "asked\n"), "{asked:?}");
+    }
 }
 
 /// The session would keep the lock for longer.
 pub(crate) fn a_lease_ends_without_zklock() {
     let server = server();
-    let arguments = "--lease 0.2 --kill-after 0.3 --session-timeout 60 /a";
+    let arguments = "--lease 2 --kill-after 0.3 --session-timeout 60 /a";
     let mut holder = Started::new(zklock(
         &server.connect_string(),
         arguments,

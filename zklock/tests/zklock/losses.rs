@@ -432,6 +432,19 @@ pub(crate) fn on_lost_warn() {
     assert!(ended.err.contains("went on after the loss"), "{ended:?}");
 }
 
+/// The time of the lease passes while the command, whose lock is lost, runs on.
+pub(crate) fn on_lost_warn_and_a_lease() {
+    let server = server();
+    let arguments = "--lease 5 --on-lost warn /a";
+    let command = "echo $$; sleep 7; exit 6";
+    let mut holder = Started::new(zklock(&server.connect_string(), arguments, command));
+    pid(&holder.line());
+    assert!(server.expire_session(server.sessions()[0].id));
+    let ended = holder.end();
+    assert_eq!(ended.code, 6, "{ended:?}");
+    assert!(ended.err.contains("went on after the loss"), "{ended:?}");
+}
+
 pub(crate) fn on_lost_command() {
     let command = "trap 'echo asked; exit 0' USR1; echo $$; while :; do sleep 0.01; done";
     // Without a blank, at which the arguments are divided.

@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest first.
-    let in_process: [(&str, Test); 88] = [
+    let in_process: [(&str, Test); 93] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -95,6 +95,10 @@ fn main() {
         (
             "zklock::on_lost_warn_spares_the_child",
             losses::on_lost_warn,
+        ),
+        (
+            "zklock::on_lost_warn_outlasts_a_lease",
+            losses::on_lost_warn_and_a_lease,
         ),
         ("zklock::on_lost_runs_a_command", losses::on_lost_command),
         (
@@ -223,6 +227,11 @@ fn main() {
         ),
         ("zklock::signals_reach_child_lock_is_kept", ends::signals),
         ("zklock::ignored_signal_stays_ignored", ends::nohup),
+        (
+            "zklock::unblocked_signal_reaches_the_child",
+            ends::unblocked_signals,
+        ),
+        ("zklock::broken_pipes_end_the_child", ends::broken_pipes),
         ("zklock::timers_reach_the_child", ends::timers),
         (
             "zklock::signal_ends_a_waiting_zklock",
@@ -250,6 +259,10 @@ fn main() {
             codes::moved_session_timeouts,
         ),
         ("zklock::busy_is_75_or_as_asked", codes::busy),
+        (
+            "zklock::silence_while_waiting_is_69",
+            codes::silence_while_waiting,
+        ),
         ("zklock::no_permission_is_77", codes::no_permission),
         ("zklock::wrong_usage_is_64", codes::usage),
         (
@@ -293,6 +306,7 @@ fn main() {
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
         ("zklock::examples_of_the_pages_run", pages::examples),
         ("zklock::pages_match_the_program", pages::up_to_date),
+        ("zklock::manual_shows_its_usage", pages::manual),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);

@@ -54,6 +54,40 @@ pub(crate) fn examples() {
     }
 }
 
+/// The synopsis of each manual page is the usage of its command, and no page refers to another that
+/// does not exist.
+pub(crate) fn manual() {
+    for (command, usage) in [
+        (
+            "",
+            &[
+                "zklock [OPTIONS] PATH [-- CMD [ARG]...]",
+                "zklock COMMAND --help",
+            ][..],
+        ),
+        ("lead", &["zklock lead [OPTIONS] PATH -- CMD [ARG]..."]),
+        ("status", &["zklock status [OPTIONS] PATH"]),
+    ] {
+        let page = run(zklock("", &format!("man {command}"), "")).out;
+        let page = page.replace("\\-", "-");
+        let (_, synopsis) = page.split_once(".SH SYNOPSIS\n").unwrap();
+        let (synopsis, _) = synopsis.split_once(".SH ").unwrap();
+        let lines: Vec<_> = synopsis
+            .lines()
+            .filter(|line| !line.starts_with('.'))
+            .collect();
+        assert_eq!(lines, usage, "{page}");
+        assert!(!page.contains("zklock-man(1)"), "{page}");
+        // The page of a command has no list of commands.
+        let lists = [
+            "zklock lead [OPTIONS] PATH -- CMD",
+            "zklock completions <SHELL>",
+        ];
+        let is_listed = lists.map(|usage| page.contains(&format!(".TP\n{usage}")));
+        assert_eq!(is_listed, [command.is_empty(); 2], "{page}");
+    }
+}
+
 pub(crate) fn up_to_date() {
     let page =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
