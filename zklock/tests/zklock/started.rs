@@ -132,6 +132,17 @@ impl Started {
         line.trim_end().to_owned()
     }
 
+    /// Reads lines of its standard error until one has this text.
+    pub(crate) fn err_until(&mut self, text: &str) {
+        loop {
+            let line = self.err_line();
+            assert!(!line.is_empty(), "its standard error ends without {text:?}");
+            if line.contains(text) {
+                return;
+            }
+        }
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Output {
         let mut output = Output {
