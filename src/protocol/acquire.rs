@@ -1181,6 +1181,7 @@ mod tests {
         let mut contender = waiting();
         let step = contender.step(created(A, Answer::no(FailureKind::Unknown), list(&[])));
         assert_eq!(step, request_again(0));
+        assert_eq!(contender.unknown_creates(), [A]);
         assert_eq!(
             contender.step(AcquireEvent::Retry),
             AcquireStep::Do(AcquireRequest::Create)

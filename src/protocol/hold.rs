@@ -754,6 +754,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn flush_counts_possible_deletions() {
+        assert!(release().may_delete());
+        assert!(!expired().may_delete());
+    }
+
     /// The end of a lease, and a moment before it.
     const END: Moment = Moment::at(Duration::from_secs(20));
     const BEFORE: Moment = Moment::at(Duration::from_nanos(19_999_999_999));

@@ -299,6 +299,9 @@ mod tests {
                     from > lease.heartbeat_interval(),
                     "its answer is awaited first"
                 );
+                let server_timeout =
+                    ServerTimeout::default().duration(lease.timeout, Duration::from_secs(5));
+                assert!(limit < server_timeout, "the client library ends it first");
                 assert!(
                     tries.next(lease.duration()) < limit && tries.next(Duration::ZERO) < limit,
                     "the next begins while a silent one is open"

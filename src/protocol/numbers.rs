@@ -81,3 +81,23 @@ pub(crate) mod by_value {
         HoldNumber(attempt_number(value))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::SessionNumber;
+    use super::by_value::{attempt_number, hold_number};
+
+    #[test]
+    fn later_numbers_follow() {
+        assert_eq!(SessionNumber::default().next(), SessionNumber::FIRST);
+        assert_eq!(SessionNumber::FIRST.next().get(), 2);
+        assert_eq!(attempt_number(5).after(3), attempt_number(8));
+    }
+
+    #[test]
+    fn holds_have_numbers_of_attempts() {
+        let holds = [hold_number(5), hold_number(6), hold_number(7)];
+        assert!(attempt_number(5).holds(3).eq(holds));
+        assert_eq!(hold_number(7).attempt(), attempt_number(7));
+    }
+}

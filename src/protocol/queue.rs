@@ -467,6 +467,8 @@ mod tests {
         assert_eq!(leaving(None, Kind::Shared), 2);
         assert_eq!(leaving(Some(u), Kind::Exclusive), 2);
         assert_eq!(leaving(Some(u), Kind::Shared), 1);
+        assert_eq!(leaving(Some(x), Kind::Exclusive), 2);
+        assert!(queue.is_leaving(w) && !queue.is_leaving(u));
     }
 
     /// Curator's own predicate, written after its `LockInternalsSorter` and drivers: the key is

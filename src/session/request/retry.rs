@@ -298,6 +298,20 @@ mod tests {
     }
 
     #[test]
+    fn first_repetition_is_at_once() {
+        let policy = RetryPolicy::n_times(2, S);
+        let pause = |failures, why| policy.pause_before_repetition(failures, why, Duration::ZERO);
+        assert_eq!(pause(0, FailureKind::Unknown), Some(Duration::ZERO));
+        assert_eq!(pause(0, FailureKind::NotNow), Some(S));
+        assert_eq!(pause(1, FailureKind::Unknown), Some(S));
+        assert_eq!(pause(2, FailureKind::Unknown), None);
+        assert_eq!(
+            RetryPolicy::CLEAN_UP.pause_before_repetition(0, FailureKind::Unknown, S),
+            Some(clean_up_pause(0))
+        );
+    }
+
+    #[test]
     fn default_is_curators_exponential() {
         assert_eq!(
             RetryPolicy::default(),
