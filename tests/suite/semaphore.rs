@@ -705,7 +705,7 @@ async fn cancelled_waiter_grants_the_next(env: &Env) {
 
 async fn permits_survive_an_outage(env: &Env) {
     // The timeout is longer than three servers on a busy machine take to come back.
-    let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(180)));
+    let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(60)));
     let (ours, theirs) = (
         at(&patient().await, &env.lock_path(), 2),
         at(&patient().await, &env.lock_path(), 2),

@@ -55,14 +55,7 @@ async fn test_locker(stage: &Stage<'_>) {
 /// The servers stop and restart while one task holds and others wait; all finish, one at a time.
 async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     // The timeout is longer than a server on a busy machine takes to come back.
-    let patient = || {
-        stage.connect(
-            stage
-                .env
-                .builder()
-                .session_timeout(Duration::from_secs(180)),
-        )
-    };
+    let patient = || stage.connect(stage.env.builder().session_timeout(Duration::from_secs(60)));
     // Curator's two threads share a client; here a second client waits too.
     let ours = stage.any_lock(&patient().await);
     let locks = [ours.clone(), ours.clone(), stage.any_lock(&patient().await)];

@@ -26,12 +26,7 @@ async fn test_cluster(stage: &Stage<'_>) {
     let mut states = Vec::new();
     for _ in 0..20 {
         let patient = stage
-            .connect(
-                stage
-                    .env
-                    .builder()
-                    .session_timeout(Duration::from_secs(180)),
-            )
+            .connect(stage.env.builder().session_timeout(Duration::from_secs(60)))
             .await;
         states.push(patient.watch_state());
         let semaphore = stage.semaphore(&patient, 1);

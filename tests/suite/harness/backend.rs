@@ -94,7 +94,7 @@ impl Backend {
 
 /// The least and the greatest session timeout that every back-end grants.
 pub(crate) const SESSION_LIMITS: (Duration, Duration) =
-    (Duration::from_millis(400), Duration::from_secs(180));
+    (Duration::from_millis(400), Duration::from_secs(60));
 
 /// The servers behind a back-end.
 #[derive(Clone, Debug)]
