@@ -535,20 +535,35 @@ pub(crate) fn stopped_job_has_its_deadline() {
     assert_eq!((ended.code, &*ended.err), (0, ""), "{ended:?}");
 }
 
+/// Starts a job that succeeds after its session is cut off. Returns it once its command is dead,
+/// and the session.
+fn cut_off_successful_job(server: &Server, files: &Files, once: &str) -> (Started, i64) {
+    let job = "echo $$; until test -e end; do sleep 0.01; done";
+    let mut command = zklock(&server.connect_string(), once, job);
+    command.current_dir(files.path());
+    let mut started = Started::new(command);
+    let child = pid(&started.line());
+    let session = server.sessions()[0].id;
+    assert!(server.stall(session, Direction::Both));
+    std::fs::write(files.of("end"), "").unwrap();
+    until_dead(child);
+    (started, session)
+}
+
+/// Waits until `zklock` has waited for its command: the thread of the deadline ends then.
+fn until_run_ends(started: &Started) {
+    poll_until("the end of the run", SOON, || {
+        (!has_thread(started.pid(), "deadline")).then_some(())
+    })
+    .unwrap();
+}
+
 /// The job has ended when its session expires, and is not recorded, so another process runs it.
 pub(crate) fn second_job_run_is_told() {
     let (server, files) = (server(), Files::new());
     let servers = server.connect_string();
     let once = "--session-timeout 10s --once today /job";
-    let job = "echo $$; until test -e end; do sleep 0.01; done";
-    let mut command = zklock(&servers, once, job);
-    command.current_dir(files.path());
-    let mut first = Started::new(command);
-    let child = pid(&first.line());
-    let session = server.sessions()[0].id;
-    assert!(server.stall(session, Direction::Both));
-    std::fs::write(files.of("end"), "").unwrap();
-    until_dead(child);
+    let (first, session) = cut_off_successful_job(&server, &files, once);
     assert!(server.expire_session(session));
     let second = run(zklock(&servers, once, "echo ran"));
     assert_eq!((second.code, &*second.out), (0, "ran\n"), "{second:?}");
@@ -567,23 +582,8 @@ pub(crate) fn signal_ends_a_job_in_doubt() {
         let (server, files) = (server(), Files::new());
         let servers = server.connect_string();
         let once = "--session-timeout 60 --once today /job";
-        let mut command = zklock(
-            &servers,
-            once,
-            "echo $$; until test -e end; do sleep 0.01; done",
-        );
-        command.current_dir(files.path());
-        let mut first = Started::new(command);
-        let child = pid(&first.line());
-        let session = server.sessions()[0].id;
-        assert!(server.stall(session, Direction::Both));
-        std::fs::write(files.of("end"), "").unwrap();
-        until_dead(child);
-        // The thread of the deadline ends once `zklock` has waited for the command.
-        poll_until("the end of the run", SOON, || {
-            (!has_thread(first.pid(), "deadline")).then_some(())
-        })
-        .unwrap();
+        let (first, session) = cut_off_successful_job(&server, &files, once);
+        until_run_ends(&first);
         let mut second = None;
         if is_run_by_another {
             assert!(server.expire_session(session));
@@ -617,11 +617,7 @@ pub(crate) fn own_end_outlives_a_late_loss() {
         let stopped = KeptStopped::new(group_of(pid(&holder.line())));
         let session = server.sessions()[0].id;
         holder.tell("");
-        // The thread of the deadline ends first.
-        poll_until("the end of the run", SOON, || {
-            (!has_thread(holder.pid(), "deadline")).then_some(())
-        })
-        .unwrap();
+        until_run_ends(&holder);
         // A watchdog that was too quick to be stopped again has let `zklock` release the lock.
         server.expire_session(session);
         let ended = holder.end();
