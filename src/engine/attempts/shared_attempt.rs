@@ -27,7 +27,7 @@ use crate::engine::shared_path::{EndedAttempt, SharedPath, SharedState, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
-use crate::protocol::waiters::Arrival;
+use crate::protocol::waiters::{Arrival, Waiters};
 use crate::session::reports::observer;
 use crate::session::threads::waker;
 
@@ -225,17 +225,15 @@ impl Drop for Task {
 }
 
 impl Task {
+    /// Asks the waiting callers of this kind, or changes them. `act` runs under the mutex of the
+    /// path.
+    fn with_waiters<T>(&self, act: impl FnOnce(&mut Waiters<Waiter, Instant>) -> T) -> T {
+        act(self.shared.state.lock().path.waiters.of_mut(self.kind))
+    }
+
     async fn run(mut self) {
         loop {
-            if self
-                .shared
-                .state
-                .lock()
-                .path
-                .waiters
-                .of(self.kind)
-                .wants_attempt()
-            {
+            if self.with_waiters(|waiters| waiters.wants_attempt()) {
                 // Requests that other threads have begun, such as the deletion of the client's last
                 // node, are sent first: a create ahead of that deletion would wait for it, and
                 // list.
@@ -374,25 +372,11 @@ impl Task {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's
         // flush waits until the grant has come back.
         let _pending = result.as_ref().ok().map(|grant| grant.held.ticket());
-        let is_wanted = self
-            .shared
-            .state
-            .lock()
-            .path
-            .waiters
-            .of(self.kind)
-            .is_under_way();
+        let is_wanted = self.with_waiters(|waiters| waiters.is_under_way());
         match result {
             Ok(grant) if is_wanted => self.shared.granted(self.kind, grant),
             Err(error) if is_wanted => {
-                let failed = self
-                    .shared
-                    .state
-                    .lock()
-                    .path
-                    .waiters
-                    .of_mut(self.kind)
-                    .failed();
+                let failed = self.with_waiters(Waiters::failed);
                 for waiter in failed {
                     self.fail(waiter, &error);
                 }
