@@ -537,8 +537,8 @@ mod tests {
         assert!(holders(&path).is_empty());
     }
 
-    /// The bounds count from the grant of the node, whoever has it, and a node that is closed stays
-    /// so.
+    /// The bounds count from the grant of the node, whichever readers have it, and a closed node
+    /// stays closed.
     // Shows: shared-read-node
     #[test]
     fn readers_join_within_the_bounds() {
