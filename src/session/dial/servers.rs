@@ -15,7 +15,8 @@ use std::time::Duration;
 use crate::values::shown::Quoted;
 
 /// The unit of the client library's pauses. The pause before the n-th try of a pass is n halves of
-/// the unit. The pause before each pass but the first is one unit for each address, up to ten.
+/// the unit. The pause before the second pass is one unit for each address, up to ten, and doubles
+/// with each later pass.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
 /// A longer list is of no use, because one pass over it takes more than an hour.
