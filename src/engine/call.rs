@@ -95,7 +95,7 @@ impl<T> Pending<T> {
         };
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
-            self.leave();
+            self.cancel_task();
         }
         self.mark_taken();
         // Without an answer the task has ended, with its runtime or by a panic, or the client is
@@ -118,7 +118,7 @@ impl<T> Pending<T> {
     }
 
     /// Tells the task that its caller has left.
-    fn leave(&mut self) {
+    fn cancel_task(&mut self) {
         // A grant that came in the meantime is released before the ticket is given up, so that a
         // flush counts it all the time.
         self.result = None;
@@ -132,7 +132,7 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        self.leave();
+        self.cancel_task();
     }
 }
 

@@ -279,7 +279,7 @@ impl SharedPath {
 
     /// Handles the departure of a caller. If no caller waits for the attempt any more, the task
     /// cancels it, and releases its grant if there is one. A flush waits for that.
-    pub(crate) fn leave(&self, kind: Kind, at: Arrival, cleanup: &Cleanup) {
+    pub(crate) fn remove_caller(&self, kind: Kind, at: Arrival, cleanup: &Cleanup) {
         let (waiter, is_abandoned) = {
             let mut state = self.state.lock();
             let waiters = state.path.waiters.of_mut(kind);
@@ -717,7 +717,7 @@ mod tests {
         for another_comes in [false, true] {
             let (cleanup, _queue) = Cleanup::new();
             let (path, at) = waited_for(&cleanup);
-            path.leave(WRITERS, at, &cleanup);
+            path.remove_caller(WRITERS, at, &cleanup);
             if another_comes {
                 arrive(&path, &cleanup);
             }
@@ -756,7 +756,7 @@ mod tests {
     /// A writer of the same client waits, and leaves.
     fn close(readers: &SharedPath, cleanup: &Cleanup) {
         let at = arrive(readers, cleanup);
-        readers.leave(WRITERS, at, cleanup);
+        readers.remove_caller(WRITERS, at, cleanup);
     }
 
     /// Runs both closures at the same time, in two threads.

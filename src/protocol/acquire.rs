@@ -432,7 +432,7 @@ impl Acquiring {
     /// Ends the attempt in this session. If a create is under way, its event has to be handled
     /// first. Returns the orphans, but for those of a step that is not carried out
     /// ([`AcquireStep::into_orphans`]).
-    pub(crate) fn leave_all(&mut self) -> Orphans {
+    pub(crate) fn abandon(&mut self) -> Orphans {
         let mut all = Orphans {
             names: std::mem::take(&mut self.orphans),
             ids: std::mem::take(&mut self.unknown_creates),
@@ -443,8 +443,8 @@ impl Acquiring {
 
     /// The same after `step`, which is not carried out.
     #[cfg(test)]
-    pub(crate) fn leave(mut self, step: AcquireStep) -> Orphans {
-        let mut all = self.leave_all();
+    pub(crate) fn abandon_after(mut self, step: AcquireStep) -> Orphans {
+        let mut all = self.abandon();
         all.extend(step.into_orphans());
         all
     }
@@ -632,7 +632,7 @@ impl Acquiring {
             }) => AcquireStep::Finish(AcquireOutcome::Granted {
                 name,
                 czxid,
-                also: self.leave_all(),
+                also: self.abandon(),
             }),
             Some(OwnNode { name, czxid: None }) => {
                 self.node = Some(OwnNode {
@@ -688,7 +688,7 @@ impl Acquiring {
     fn end(&mut self, why: NoGrant) -> AcquireStep {
         AcquireStep::Finish(AcquireOutcome::NotGranted {
             why,
-            orphans: self.leave_all(),
+            orphans: self.abandon(),
         })
     }
 }
@@ -1503,13 +1503,13 @@ mod tests {
     // Shows: node-owners
     #[test]
     fn abandoned_create_leaves_an_orphan() {
-        let leave = |event| {
+        let abandon = |event| {
             let mut contender = waiting();
             let step = contender.step(event);
-            contender.leave(step)
+            contender.abandon_after(step)
         };
         // Granted in that very moment; waiting; unknown; not created; over.
-        let granted = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
+        let granted = abandon(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
         assert_eq!(
             granted,
             Orphans {
@@ -1517,7 +1517,7 @@ mod tests {
                 ids: Vec::new()
             }
         );
-        let waiting = leave(created(
+        let waiting = abandon(created(
             A,
             Answer::Is(node(A, 3)),
             list(&[name(A, 3), name(B, 2)]),
@@ -1529,7 +1529,7 @@ mod tests {
                 ids: Vec::new()
             }
         );
-        let unknown = leave(created(A, Answer::no(FailureKind::Unknown), list(&[])));
+        let unknown = abandon(created(A, Answer::no(FailureKind::Unknown), list(&[])));
         assert_eq!(
             unknown,
             Orphans {
@@ -1537,13 +1537,13 @@ mod tests {
                 ids: vec![A.to_owned()]
             }
         );
-        let refused = leave(created(
+        let refused = abandon(created(
             A,
             Answer::no(FailureKind::NoNode),
             Answer::no(FailureKind::NoNode),
         ));
         assert_eq!(refused, Orphans::default());
-        let over = leave(created(
+        let over = abandon(created(
             A,
             Answer::no(FailureKind::SessionGone),
             Answer::no(FailureKind::SessionGone),

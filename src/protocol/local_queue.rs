@@ -140,7 +140,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Removes an attempt that no longer contends.
-    pub(crate) fn leave(&mut self, number: AttemptNumber) {
+    pub(crate) fn remove(&mut self, number: AttemptNumber) {
         self.pass(number);
         self.passed.remove(&number);
     }
@@ -396,7 +396,7 @@ mod tests {
             assert!(queue.may_create(number, session(1), ""));
             queue.step_aside(number, session(1));
         }
-        queue.leave(attempt(2));
+        queue.remove(attempt(2));
         assert!(
             !queue.may_create(attempt(4), session(2), "fourth")
                 && !queue.may_create(attempt(3), session(2), "third")
@@ -406,7 +406,7 @@ mod tests {
         queue.step_aside(attempt(1), session(2));
         // It may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
-        queue.leave(attempt(3));
+        queue.remove(attempt(3));
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
         assert!(queue.may_create(attempt(4), session(2), "fourth"));
         queue.step_aside(attempt(4), session(2));
@@ -425,7 +425,7 @@ mod tests {
         assert!(queue.may_create(attempt(2), session(1), "second"));
         // One that leaves without asking keeps no other waiting.
         queue.claim_turn(attempt(3));
-        queue.leave(attempt(3));
+        queue.remove(attempt(3));
         queue.step_aside(attempt(2), session(1));
         assert_eq!(queue.notices(), []);
     }

@@ -19,7 +19,7 @@
 //! A transaction without a reply may have happened. The head sends it again with fresh ids until a
 //! reply is definite, and then looks for the leases of the earlier ones by their ids.
 //!
-//! The [attempt](crate::engine::attempts::permits) carries out each [`PermitsStep`] and returns its
+//! The [attempt](crate::engine::attempts::permits_attempt) carries out each [`PermitsStep`] and returns its
 //! [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants
@@ -285,7 +285,7 @@ impl Taking {
     /// Ends the work before an outcome. Returns the leases that may be left, but for those that the
     /// last step [knows of](PermitsStep::into_orphans). A transaction that is under way has to be
     /// answered first, because its ids are known to the caller only.
-    pub(crate) fn leave(&mut self) -> Orphans {
+    pub(crate) fn abandon(&mut self) -> Orphans {
         self.unknown()
     }
 
@@ -813,7 +813,7 @@ mod tests {
             names: Vec::new(),
             ids: vec![id(1)],
         };
-        assert_eq!(taking.clone().leave(), left);
+        assert_eq!(taking.clone().abandon(), left);
         taking.on(PermitsEvent::Retry);
         let refused = Failure::from(FailureKind::Refused(Refusal::NoAuth));
         let step = taking.on(taken(&[2], Taken::Failed(refused.clone())));

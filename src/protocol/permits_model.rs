@@ -492,7 +492,7 @@ impl World {
                         if let Some(taken @ PermitsEvent::Taken { .. }) = answer {
                             step = taking.on(taken);
                         }
-                        let mut orphans = taking.leave();
+                        let mut orphans = taking.abandon();
                         orphans.extend(step.into_orphans());
                         self.leave(i, lock, &orphans, choices);
                         Doing::Idle

@@ -86,8 +86,8 @@ impl Ended {
         }
     }
 
-    /// The end of this process that tells it.
-    pub(crate) fn told(&self) -> Result<End, Failure> {
+    /// Returns how this process ends after such an end of the command.
+    pub(crate) fn outcome(&self) -> Result<End, Failure> {
         match self {
             Self::Itself(status) => Ok(exit::of_status(*status)),
             Self::LeaseOver => Err(Failure::new(
@@ -123,7 +123,7 @@ pub(crate) struct Job {
 }
 
 /// What a job needs to know of the lock.
-pub(crate) struct Held<'a> {
+pub(crate) struct HeldLock<'a> {
     pub(crate) session: Session,
     /// Returns the state of the lock, by the clock.
     pub(crate) state: &'a (dyn Fn() -> LockState + Sync),
@@ -135,7 +135,7 @@ pub(crate) struct Held<'a> {
     pub(crate) environment: &'a [(&'static str, Option<String>)],
 }
 
-impl Held<'_> {
+impl HeldLock<'_> {
     /// Returns when the command has to be dead, as far as is known now.
     fn deadline(&self) -> Duration {
         // The clock is read first: a pause between the two does not move the deadline.
@@ -152,7 +152,7 @@ impl Job {
         place: &mut Option<Self>,
         argv: &[OsString],
         work: &Work,
-        held: &Held<'_>,
+        held: &HeldLock<'_>,
         signals: &mut Signals,
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
@@ -166,7 +166,7 @@ impl Job {
     }
 
     /// Starts the command.
-    async fn start(argv: &[OsString], work: &Work, held: &Held<'_>) -> Result<Self, Failure> {
+    async fn start(argv: &[OsString], work: &Work, held: &HeldLock<'_>) -> Result<Self, Failure> {
         let Some((program, arguments)) = argv.split_first() else {
             return Err(Failure::new(exit::USAGE, "there is no command"));
         };
@@ -227,7 +227,7 @@ impl Job {
     async fn while_held(
         &mut self,
         work: &Work,
-        held: &Held<'_>,
+        held: &HeldLock<'_>,
         signals: &mut Signals,
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
@@ -528,7 +528,7 @@ pub(crate) async fn lease_over(lease: Option<Duration>) {
 }
 
 /// Moves the deadline for as long as the lock is held; returns when the watchdog is gone.
-async fn beat(orders: &mut Orders, end_by: Duration, held: &Held<'_>) {
+async fn beat(orders: &mut Orders, end_by: Duration, held: &HeldLock<'_>) {
     loop {
         sleep(held.session.beat()).await;
         let proved = held.deadline();

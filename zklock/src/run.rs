@@ -16,7 +16,7 @@ use zookeeper_recipes::{
 use crate::clock;
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, End, Failure, LOST, UNREACHABLE};
-use crate::job::{Ended, Held, Job, Session};
+use crate::job::{Ended, HeldLock, Job, Session};
 use crate::look::of_holder;
 use crate::messages::say;
 use crate::options::{Lead, OnLost, Run, Work};
@@ -333,7 +333,7 @@ impl Task<'_> {
         let outcome = match guard.while_held(running).await {
             Ok(ended) => {
                 let ended = Job::finish(&mut job, ended?, signals).await?;
-                match ended.told() {
+                match ended.outcome() {
                     // A candidate contends again, as after a loss.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
                     Ok(end) => match taken_from(guard, session).await {
@@ -358,8 +358,8 @@ impl Task<'_> {
         &self,
         state: &'a (dyn Fn() -> LockState + Sync),
         environment: &'a Environment,
-    ) -> Held<'a> {
-        Held {
+    ) -> HeldLock<'a> {
+        HeldLock {
             // Without a session the lock is lost, and there is no time.
             session: Session(self.client.session_timeout().unwrap_or_default()),
             state,
@@ -599,7 +599,7 @@ impl Task<'_> {
         progress.send_replace(Progress::Runs);
         let environment = environment(path, None, run.fencing_token().to_string(), None);
         let state = || run.state();
-        let held = Held {
+        let held = HeldLock {
             is_killed_by_drop: true,
             ..self.held(&state, &environment)
         };
@@ -607,14 +607,14 @@ impl Task<'_> {
         let mut ended = Job::run(place, self.argv, self.work, &held, signals, run.revoked()).await;
         if let Ok(known) = ended {
             // The end counts also if the lock is lost meanwhile.
-            left.end = Some(known.told());
+            left.end = Some(known.outcome());
             if matches!(known, Ended::Itself(_)) {
                 progress.send_replace(Progress::HasRun);
             }
             ended = Job::finish(place, known, signals).await;
         }
         progress.send_replace(Progress::HasRun);
-        let end = ended.and_then(|ended| ended.told());
+        let end = ended.and_then(|ended| ended.outcome());
         let is_done = matches!(end, Ok(End::Code(0)));
         left.end = Some(end);
         is_done.then_some(()).ok_or("the command failed")

@@ -21,7 +21,7 @@ use crate::engine::call::ProgressSender;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look::until_deadline;
-use crate::engine::request::requests::Seat;
+use crate::engine::request::requests::AttemptContext;
 use crate::engine::shared_queue::NodeSlot;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::late::Ahead;
@@ -268,7 +268,7 @@ impl From<Stopped> for End {
 /// Box it, so that a task that waits for something else has no room for it, and this is compiled
 /// for each type of results.
 pub(crate) async fn wait<T>(
-    seat: Seat<'_>,
+    context: AttemptContext<'_>,
     work: impl Future<Output = T> + Unpin,
     stop: &mut Stop,
 ) -> Result<T, End> {
@@ -276,9 +276,9 @@ pub(crate) async fn wait<T>(
         biased;
         result = work => Ok(result),
         end = stop.wait() => Err(End::from(end)),
-        _ = seat.session.ended() => {
-            let path = seat.path_lock.path.user();
-            log::debug!(path, session = seat.session.number.get(), "again in the next session");
+        _ = context.session.ended() => {
+            let path = context.path_lock.path.user();
+            log::debug!(path, session = context.session.number.get(), "again in the next session");
             Err(End::Again)
         }
     }

@@ -9,8 +9,8 @@
 //! - `left`: the node of a grant, from the end of the state machine until a hold has the node;
 //! - `leases`: the same of a semaphore's leases.
 //!
-//! [`InSession::leave_all`] leaves all of these to cleanup. The orphans keep the slot until they are
-//! deleted (docs/protocol.md#bounded-nodes).
+//! [`InSession::abandon_all`] passes all of these to cleanup. The orphans keep the slot until they
+//! are deleted (docs/protocol.md#bounded-nodes).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::engine::attempts::attempt::{Attempt, End, Patience, Stop, wait};
 use crate::engine::request::look::{Subject, error_of, unusable_directory};
-use crate::engine::request::requests::Seat;
+use crate::engine::request::requests::AttemptContext;
 use crate::error::{AcquireError, Purpose, RequestFailure};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor,
@@ -37,7 +37,7 @@ use crate::values::path::LockPath;
 /// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes
 /// are left to cleanup.
 pub(crate) struct InSession<'a> {
-    pub(crate) seat: Seat<'a>,
+    pub(crate) context: AttemptContext<'a>,
     pub(crate) attempt: &'a mut Attempt,
     /// What its orphans keep.
     permit: Option<Arc<OwnedSemaphorePermit>>,
@@ -71,24 +71,24 @@ pub(crate) struct InSession<'a> {
 }
 
 impl<'a> InSession<'a> {
-    /// Returns the part in the session of `seat`, and its first step.
+    /// Returns the part in the session of `context`, and its first step.
     pub(crate) fn begin(
         attempt: &'a mut Attempt,
-        seat: Seat<'a>,
+        context: AttemptContext<'a>,
         stop: &'a mut Stop,
     ) -> (Self, AcquireStep) {
-        let waits = match seat.path_lock.is_fair() {
+        let waits = match context.path_lock.is_fair() {
             true => OwnPredecessor::InMemory,
             false => OwnPredecessor::Watched,
         };
         let (acquiring, step) = Acquiring::new(
-            seat.path_lock.options.naming(),
-            seat.kind,
+            context.path_lock.options.naming(),
+            context.kind,
             attempt.ask.budget.if_busy(),
             waits,
         );
         let here = Self {
-            seat,
+            context,
             // Orphans of this session keep the slot even when the attempt has ended.
             permit: attempt.slot.as_ref().map(|slot| Arc::clone(&slot.permit)),
             attempt,
@@ -97,7 +97,7 @@ impl<'a> InSession<'a> {
             create: None,
             left: Orphans::default(),
             leases: Orphans::default(),
-            refusals: seat.session.nodes.refusals(),
+            refusals: context.session.nodes.refusals(),
             subject: Subject::Directory,
             queued: false,
             looked_at: clock::now(),
@@ -115,7 +115,7 @@ impl<'a> InSession<'a> {
         work: F,
     ) -> impl Future<Output = Result<F::Output, End>> + Send + 'b {
         let work: BoxFuture<'_, F::Output> = Box::pin(work);
-        wait(self.seat, work, self.stop)
+        wait(self.context, work, self.stop)
     }
 
     /// Pauses before repetition number `failures`, as the retry policy says. Returns `false` if the
@@ -138,12 +138,12 @@ impl<'a> InSession<'a> {
         if failures == 0 {
             self.failing_since = Instant::now();
         }
-        let Seat {
+        let AttemptContext {
             path_lock,
             session,
             number,
             ..
-        } = self.seat;
+        } = self.context;
         let retry = &path_lock.client.retry;
         let elapsed = self.failing_since.elapsed();
         let Some(pause) = retry.pause_before_repetition(failures, why, elapsed) else {
@@ -169,13 +169,13 @@ impl<'a> InSession<'a> {
     /// Returns how the attempt ends when a state machine has finished without a grant. The last
     /// request was about a node of `directory`.
     pub(crate) fn not_granted(&mut self, directory: &LockPath, why: NoGrant) -> End {
-        let path_lock = self.seat.path_lock;
+        let path_lock = self.context.path_lock;
         let path = || path_lock.path.user().to_owned();
         End::from(match why {
             NoGrant::SessionGone => return End::Again,
             NoGrant::WouldBlock => {
                 return match self.attempt.progress.ahead() {
-                    Some(ahead) => End::Denied(path_lock.would_block(self.seat.kind, ahead)),
+                    Some(ahead) => End::Denied(path_lock.would_block(self.context.kind, ahead)),
                     // Only nodes of this client that are being deleted are in the way.
                     None => End::Again,
                 };
@@ -202,18 +202,18 @@ impl<'a> InSession<'a> {
     }
 
     /// Leaves orphans of the queue to cleanup, which keeps the slot until they are deleted.
-    pub(crate) fn leave_to_cleanup(&self, orphans: Orphans) {
-        let Seat {
+    pub(crate) fn pass_to_cleanup(&self, orphans: Orphans) {
+        let AttemptContext {
             path_lock, kind, ..
-        } = self.seat;
+        } = self.context;
         self.submit(&path_lock.path, orphans, |id| {
             path_lock.options.naming().prefix(id, kind)
         });
     }
 
     /// Leaves leases to cleanup.
-    pub(crate) fn leave_leases(&self, orphans: Orphans) {
-        if let Some(semaphore) = &self.seat.path_lock.options.semaphore {
+    pub(crate) fn pass_leases_to_cleanup(&self, orphans: Orphans) {
+        if let Some(semaphore) = &self.context.path_lock.options.semaphore {
             self.submit(&semaphore.leases, orphans, |id| lease_beginning(id, 0, 0));
         }
     }
@@ -222,36 +222,36 @@ impl<'a> InSession<'a> {
         let nodes = orphans.names.into_iter().map(Orphan::Node);
         let unknown = orphans.ids.into_iter().map(|id| {
             let beginning = beginning(&id);
-            let create = self.seat.session.nodes.creates.abandon(id);
+            let create = self.context.session.nodes.creates.abandon(id);
             Orphan::UnknownCreate { create, beginning }
         });
         for orphan in nodes.chain(unknown) {
-            self.seat.path_lock.client.cleanup.submit(CleanupItem {
-                session: Arc::clone(self.seat.session),
+            self.context.path_lock.client.cleanup.submit(CleanupItem {
+                session: Arc::clone(self.context.session),
                 directory: directory.clone(),
                 orphan,
-                number: self.seat.number,
+                number: self.context.number,
                 until_gone: self.permit.clone(),
                 done: None,
             });
         }
     }
 
-    /// Leaves all that it has to cleanup, and keeps the slot no longer.
-    pub(crate) fn leave_all(&mut self) {
+    /// Passes every node, id and lease of the attempt to cleanup, and gives up its slot.
+    pub(crate) fn abandon_all(&mut self) {
         let leases = std::mem::take(&mut self.leases);
-        self.leave_leases(leases);
+        self.pass_leases_to_cleanup(leases);
         let mut orphans = std::mem::take(&mut self.left);
-        orphans.extend(self.acquiring.leave_all());
+        orphans.extend(self.acquiring.abandon());
         // Whatever becomes of a create that is under way.
         orphans.ids.extend(self.create.take().map(|(id, _)| id));
-        self.leave_to_cleanup(orphans);
+        self.pass_to_cleanup(orphans);
         self.permit = None;
     }
 }
 
 impl Drop for InSession<'_> {
     fn drop(&mut self) {
-        self.leave_all();
+        self.abandon_all();
     }
 }

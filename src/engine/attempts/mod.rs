@@ -4,7 +4,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod in_session;
-pub(crate) mod permits;
+pub(crate) mod permits_attempt;
 pub(crate) mod queued;
 pub(crate) mod run;
 pub(crate) mod shared_attempt;

@@ -32,14 +32,14 @@ use crate::engine::acquisition;
 use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::{Attempt, End, Granted, Patience, Reply, Stop, wait};
 use crate::engine::attempts::in_session::InSession;
-use crate::engine::attempts::permits;
+use crate::engine::attempts::permits_attempt;
 use crate::engine::call::{Caller, Pending, ProgressReceiver, ProgressSender};
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::request::look::{
     InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in, saw_first,
 };
-use crate::engine::request::requests::{self, Seat};
+use crate::engine::request::requests::{self, AttemptContext};
 use crate::engine::shared_path::NewLock;
 use crate::engine::shared_queue::{NodeSlot, Slots};
 use crate::error::{AcquireError, TryLockError};
@@ -174,14 +174,14 @@ impl Attempt {
     }
 
     /// Waits for a slot as long as no live contender is in the way of a try, which waits only for
-    /// the servers; a try for permits waits as long as [in the queue](permits::TRY_QUEUES_FOR).
+    /// the servers; a try for permits waits as long as [in the queue](permits_attempt::TRY_QUEUES_FOR).
     async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
         let queues_for = path_lock
             .options
             .semaphore
             .as_ref()
-            .map(|_| permits::TRY_QUEUES_FOR);
+            .map(|_| permits_attempt::TRY_QUEUES_FOR);
         let mut patience = Patience::new(queues_for.unwrap_or_default());
         let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
@@ -233,18 +233,18 @@ impl Attempt {
             };
             self.progress.set_node(None);
             let _counted = session.running.subscribe();
-            let seat = Seat {
+            let context = AttemptContext {
                 path_lock: &path_lock,
                 session: &session,
                 number,
                 kind,
             };
-            let (mut here, step) = InSession::begin(self, seat, stop);
+            let (mut here, step) = InSession::begin(self, context, stop);
             let result = match here.look_first().await {
                 Ok(()) => here.follow(step).await,
                 Err(end) => Err(end),
             };
-            here.leave(result).await;
+            here.finish(result).await;
         }
     }
 }
@@ -253,9 +253,9 @@ impl InSession<'_> {
     /// Carries out the steps of the state machine and returns their results to it, until the
     /// attempt is granted the lock, or ends in this session.
     async fn follow(&mut self, mut step: AcquireStep) -> Result<Granted, End> {
-        let Seat {
+        let AttemptContext {
             path_lock, session, ..
-        } = self.seat;
+        } = self.context;
         loop {
             let event = match step {
                 AcquireStep::Do(request) => self.request(&request).await,
@@ -273,7 +273,7 @@ impl InSession<'_> {
                     })
                 }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    self.leave_to_cleanup(also);
+                    self.pass_to_cleanup(also);
                     self.left.names.push(name.clone());
                     match self.grant(&name, czxid).await {
                         Ok(ControlFlow::Break(granted)) => return Ok(granted),
@@ -284,7 +284,7 @@ impl InSession<'_> {
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
                     if let Some(list) = self.acquiring.take_list() {
                         let own = orphans.names.last().map(String::as_str);
-                        self.attempt.saw_ahead(live_ahead(self.seat, &list, own));
+                        self.attempt.saw_ahead(live_ahead(self.context, &list, own));
                     }
                     self.left = orphans;
                     Err(self.not_granted(&path_lock.path, why))
@@ -302,19 +302,19 @@ impl InSession<'_> {
             self.how = acquisition::how(&event, self.queued);
             step = self.acquiring.on(event, &waitable);
             let orphans = self.acquiring.take_orphans();
-            self.leave_to_cleanup(orphans);
+            self.pass_to_cleanup(orphans);
         }
     }
 
     /// Ends the attempt's part in the session; every end goes through here. Sends the caller the
     /// result, if there is one, and passes the orphans to cleanup.
-    async fn leave(mut self, result: Result<Granted, End>) {
+    async fn finish(mut self, result: Result<Granted, End>) {
         let end = match result {
             Ok(granted) => {
-                self.leave_all();
+                self.abandon_all();
                 // If the session has ended, the grant is lost. Its drop cleans up, and the caller
                 // continues to wait.
-                if self.seat.session.end_reason().is_none() {
+                if self.context.session.end_reason().is_none() {
                     // The slot is freed first, because the caller may acquire another lock at once.
                     self.attempt.slot = None;
                     self.attempt.grant(granted);
@@ -330,32 +330,32 @@ impl InSession<'_> {
         let Some((id, create)) = &mut self.create else {
             // The nodes are passed on before the answer, because the caller's next try must not
             // find its own node in the way.
-            self.leave_all();
+            self.abandon_all();
             return drop(self.attempt.tell(end));
         };
         // The answer does not wait for the outcome of a create. But whatever the outcome, the
         // caller's next try must not treat the node as a contender.
         let unknown = self.acquiring.unknown_creates().iter().chain([&*id]);
-        let creates = &self.seat.session.nodes.creates;
+        let creates = &self.context.session.nodes.creates;
         let abandoned: Vec<_> = unknown.map(|id| creates.abandon(id.clone())).collect();
         let ticket = self.attempt.tell(end);
         let created = create.await;
         self.create = None;
         let step = self.acquiring.on(created, &|_| false);
         self.left.extend(step.into_orphans());
-        self.leave_all();
+        self.abandon_all();
         drop((abandoned, ticket));
     }
 
     /// Checks, before a node is created, whether this client has a refused orphan there, and, for a
     /// try, whether the lock is free.
     async fn look_first(&mut self) -> Result<(), End> {
-        let Seat {
+        let AttemptContext {
             path_lock,
             session,
             kind,
             ..
-        } = self.seat;
+        } = self.context;
         // The end is checked after this attempt was counted. A session first ends and then waits
         // for the counted attempts, so either this check sees the end, or the session waits for
         // this attempt.
@@ -371,7 +371,7 @@ impl InSession<'_> {
         }
         if let Some(semaphore) = &path_lock.options.semaphore {
             Box::pin(self.look_for_permits(semaphore)).await?;
-            self.patience = Some(Patience::new(permits::TRY_QUEUES_FOR));
+            self.patience = Some(Patience::new(permits_attempt::TRY_QUEUES_FOR));
             self.acquiring.wait_if_busy();
             return Ok(());
         }
@@ -389,7 +389,7 @@ impl InSession<'_> {
 
     /// Carries out one request, or one wait for another contender.
     async fn request(&mut self, request: &AcquireRequest) -> Result<AcquireEvent, End> {
-        let seat = self.seat;
+        let context = self.context;
         let own = self.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
         // Each future is boxed, so that a waiting attempt is small. There may be thousands of them.
@@ -398,61 +398,66 @@ impl InSession<'_> {
                 self.attempt.progress.set_waits_for(WaitsFor::Create);
                 self.subject = Subject::Directory;
                 let slot = self
-                    .wait(until_create(seat, self.attempt.ask.budget.if_busy()))
+                    .wait(until_create(context, self.attempt.ask.budget.if_busy()))
                     .await?;
                 self.looked_at = clock::now();
-                let id = requests::new_id(seat.path_lock.options.naming());
-                if !requests::reserve_room(seat, &id) {
-                    return Err(seat.path_lock.too_many_nodes(seat.session).into());
+                let id = requests::new_id(context.path_lock.options.naming());
+                if !requests::reserve_room(context, &id) {
+                    return Err(context.path_lock.too_many_nodes(context.session).into());
                 }
-                let create = Box::pin(requests::create(seat, slot, id.clone()));
+                let create = Box::pin(requests::create(context, slot, id.clone()));
                 let (_, create) = self.create.insert((id, create));
-                let created = wait(seat, create, self.stop).await?;
+                let created = wait(context, create, self.stop).await?;
                 self.create = None;
                 Ok(created)
             }
             AcquireRequest::MakeParents => {
                 self.attempt.progress.set_waits_for(WaitsFor::Parents);
                 self.subject = Subject::Parent;
-                let made = requests::make_directories(seat, &seat.path_lock.path);
+                let made = requests::make_directories(context, &context.path_lock.path);
                 Ok(AcquireEvent::ParentsMade(self.wait(made).await?))
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
                     // These contenders are recorded now, even if the next list is never answered.
-                    self.attempt.saw_ahead(live_ahead(seat, &list, own));
+                    self.attempt.saw_ahead(live_ahead(context, &list, own));
                 }
                 self.attempt.progress.set_waits_for(WaitsFor::List);
                 self.attempt.progress.set_node(own);
                 self.subject = Subject::Directory;
                 self.looked_at = clock::now();
-                self.wait(requests::list_own(seat, own)).await
+                self.wait(requests::list_own(context, own)).await
             }
             AcquireRequest::Inspect { name } => {
                 self.attempt.progress.set_waits_for(WaitsFor::List);
                 self.attempt.progress.set_node(own);
                 self.subject = Subject::Directory;
-                self.wait(requests::inspect(seat, name)).await
+                self.wait(requests::inspect(context, name)).await
             }
             AcquireRequest::Watch { predecessor } => {
                 self.subject = Subject::Node(predecessor.as_str().into());
                 let ahead = self.attempt.progress.ahead();
-                let behind = Box::pin(requests::watch(seat, own, predecessor));
+                let behind = Box::pin(requests::watch(context, own, predecessor));
                 self.wait_behind(own, ahead, behind).await
             }
             AcquireRequest::WaitFor { before } => {
                 self.subject = Subject::Directory;
                 let ahead = |own| {
-                    seat.path_lock
+                    context
+                        .path_lock
                         .queue
-                        .with(|queue| queue.ahead(seat.session.number, own))
+                        .with(|queue| queue.ahead(context.session.number, own))
                 };
                 let ahead = own.map(|own| Ahead {
                     count: ahead(own),
                     first: None,
                 });
-                self.wait_behind(own, ahead, Box::pin(requests::wait_for(seat, own, before)))
-                    .await
+                self.wait_behind(
+                    own,
+                    ahead,
+                    Box::pin(requests::wait_for(context, own, before)),
+                )
+                .await
             }
         }
     }
@@ -465,18 +470,18 @@ impl InSession<'_> {
         known: Option<Ahead>,
         behind: impl Future<Output = AcquireEvent> + Send,
     ) -> Result<AcquireEvent, End> {
-        let Seat {
+        let AttemptContext {
             path_lock,
             session,
             kind,
             ..
-        } = self.seat;
+        } = self.context;
         self.looked_again = false;
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         match self.acquiring.take_list() {
             Some(list) => {
                 saw_first(path_lock, session, &list);
-                let ahead = live_ahead(self.seat, &list, own);
+                let ahead = live_ahead(self.context, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock
                         .queue
@@ -513,7 +518,7 @@ impl InSession<'_> {
                 () = refused => AcquireEvent::Changed,
             }
         };
-        let event = wait(self.seat, Box::pin(event), self.stop);
+        let event = wait(self.context, Box::pin(event), self.stop);
         let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else {
             return event.await;
         };
@@ -531,12 +536,12 @@ impl InSession<'_> {
         name: &str,
         czxid: i64,
     ) -> Result<ControlFlow<Granted, AcquireEvent>, End> {
-        let Seat {
+        let AttemptContext {
             path_lock,
             session,
             number,
             kind,
-        } = self.seat;
+        } = self.context;
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         self.attempt.progress.set_node(Some(name));
@@ -600,7 +605,7 @@ struct Arrived<'a> {
 
 impl Drop for Arrived<'_> {
     fn drop(&mut self) {
-        self.path_lock.queue.with(|queue| queue.leave(self.number));
+        self.path_lock.queue.with(|queue| queue.remove(self.number));
     }
 }
 
@@ -608,12 +613,12 @@ impl Drop for Arrived<'_> {
 /// nodes in this session (docs/protocol.md#arrival-order), and there is room among the session's
 /// unanswered creates. Only the attempt whose turn it is waits for a slot, so that path locks share
 /// the slots.
-async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
+async fn until_create(context: AttemptContext<'_>, if_busy: IfBusy) -> WindowSlot {
     // A try waits for no other attempt's turn, and keeps none waiting.
     let may_create = |wake| {
-        let queue = &seat.path_lock.queue;
+        let queue = &context.path_lock.queue;
         if_busy == IfBusy::Fail
-            || queue.with(|queue| queue.may_create(seat.number, seat.session.number, wake))
+            || queue.with(|queue| queue.may_create(context.number, context.session.number, wake))
     };
     loop {
         let (wake, told) = oneshot::channel();
@@ -622,7 +627,7 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
             let _ = told.await;
             continue;
         }
-        let slot = seat.session.windows.creates.slot().await;
+        let slot = context.session.windows.creates.slot().await;
         // Meanwhile an earlier attempt may have found the directory missing and begun to make it:
         // then it is that attempt's turn again.
         let (wake, _) = oneshot::channel();
@@ -633,6 +638,6 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
 }
 
 /// Returns the live contenders before this one.
-fn live_ahead(seat: Seat<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
-    in_the_way(seat.path_lock, seat.session, list, own, seat.kind).ahead()
+fn live_ahead(context: AttemptContext<'_>, list: &Queue, own: Option<&str>) -> Option<Ahead> {
+    in_the_way(context.path_lock, context.session, list, own, context.kind).ahead()
 }

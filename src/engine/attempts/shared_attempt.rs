@@ -151,7 +151,9 @@ struct Leaves<'a> {
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         let cleanup = &self.path_lock.client.cleanup;
-        self.path_lock.shared.leave(self.kind, self.at, cleanup);
+        self.path_lock
+            .shared
+            .remove_caller(self.kind, self.at, cleanup);
     }
 }
 

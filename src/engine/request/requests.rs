@@ -35,7 +35,7 @@ use crate::values::path::LockPath;
 
 /// The context of a request: the lock, the session and the attempt that it is sent for.
 #[derive(Clone, Copy)]
-pub(crate) struct Seat<'a> {
+pub(crate) struct AttemptContext<'a> {
     pub(crate) path_lock: &'a Arc<PathLock>,
     pub(crate) session: &'a Arc<Session>,
     pub(crate) number: AttemptNumber,
@@ -54,10 +54,10 @@ pub(crate) fn new_id(naming: Naming) -> String {
 
 /// Reserves room for the node that the create with this id, a fresh one, is to make. Returns whether
 /// the session has room for it (docs/protocol.md#session-nodes).
-pub(crate) fn reserve_room(seat: Seat<'_>, id: &str) -> bool {
-    let beginning = seat.path_lock.options.naming().prefix(id, seat.kind);
-    let path = seat.path_lock.path.child(&beginning);
-    seat.session.nodes.creates.begin(&[id.to_owned()], &path)
+pub(crate) fn reserve_room(context: AttemptContext<'_>, id: &str) -> bool {
+    let beginning = context.path_lock.options.naming().prefix(id, context.kind);
+    let path = context.path_lock.path.child(&beginning);
+    context.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
 /// Sends the create with this id, for which [room is reserved](reserve_room), and the list together when it is
@@ -66,13 +66,17 @@ pub(crate) fn reserve_room(seat: Seat<'_>, id: &str) -> bool {
 /// in the directory can be waited for in memory, it may show that this is right before the new one
 /// (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
 /// (docs/protocol.md#succession).
-pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {
-    let Seat {
+pub(crate) async fn create(
+    context: AttemptContext<'_>,
+    slot: WindowSlot,
+    id: String,
+) -> AcquireEvent {
+    let AttemptContext {
         path_lock,
         session,
         number,
         kind,
-    } = seat;
+    } = context;
     let beginning = path_lock.options.naming().prefix(&id, kind);
     let path = path_lock.path.child(&beginning);
     let what = (zk::CreateMode::EphemeralSequential, &*path_lock.options.acl);
@@ -171,9 +175,9 @@ fn created(
 
 /// Creates a directory of a lock and those above it that are missing.
 pub(crate) async fn make_directories(
-    Seat {
+    AttemptContext {
         path_lock, session, ..
-    }: Seat<'_>,
+    }: AttemptContext<'_>,
     directory: &LockPath,
 ) -> Answer<()> {
     let (client, LockOptions { acl, parents, .. }) = (&path_lock.client, &path_lock.options);
@@ -186,10 +190,10 @@ pub(crate) async fn make_directories(
 }
 
 /// Lists the directory for the contender with the node `own`, if it has one.
-pub(crate) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
-    let Seat {
+pub(crate) async fn list_own(context: AttemptContext<'_>, own: Option<&str>) -> AcquireEvent {
+    let AttemptContext {
         path_lock, session, ..
-    } = seat;
+    } = context;
     if let Some(own) = own {
         path_lock
             .queue
@@ -203,9 +207,9 @@ pub(crate) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent 
 
 /// Reads the Stat of an own node that is known from a list only (docs/protocol.md#owner-check).
 pub(crate) async fn inspect(
-    Seat {
+    AttemptContext {
         path_lock, session, ..
-    }: Seat<'_>,
+    }: AttemptContext<'_>,
     name: &str,
 ) -> AcquireEvent {
     let path = path_lock.path.child(name);
@@ -235,10 +239,14 @@ pub(crate) async fn stat(session: &Session, path: &str) -> Answer<zk::Stat> {
 
 /// Watches a predecessor on the servers, if the session can watch one more node, and waits until
 /// something happens to it.
-pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
-    let Seat {
+pub(crate) async fn watch(
+    context: AttemptContext<'_>,
+    own: Option<&str>,
+    predecessor: &str,
+) -> AcquireEvent {
+    let AttemptContext {
         path_lock, session, ..
-    } = seat;
+    } = context;
     if let Some(own) = own.filter(|_| path_lock.is_fair()) {
         path_lock
             .queue
@@ -295,13 +303,13 @@ pub(crate) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Ans
 
 /// Waits in memory for a node of the same session.
 pub(crate) async fn wait_for(
-    seat: Seat<'_>,
+    context: AttemptContext<'_>,
     own: Option<&str>,
     before: &Neighbour,
 ) -> AcquireEvent {
-    let Seat {
+    let AttemptContext {
         path_lock, session, ..
-    } = seat;
+    } = context;
     let (wake, told) = oneshot::channel();
     let wait = |own| {
         path_lock

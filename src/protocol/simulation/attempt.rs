@@ -66,7 +66,7 @@ impl World<'_> {
             .contending
             .remove(&number);
         self.queue(self.callers[i].client, |queue, _| {
-            queue.leave(attempt_number(number));
+            queue.remove(attempt_number(number));
         });
     }
 
@@ -169,7 +169,7 @@ impl World<'_> {
             }
             Doing::Queued(_, AcquireStep::Finish(outcome)) => self.finish(i, outcome),
             Doing::Queued(contender, step) if self.choices.chance(10) => {
-                self.give_up(i, contender.leave(step));
+                self.give_up(i, contender.abandon_after(step));
             }
             Doing::Queued(contender, AcquireStep::Pause { .. }) => {
                 if self.choices.chance(60) {
@@ -205,11 +205,11 @@ impl World<'_> {
             Doing::ForTurn(contender, _)
             | Doing::Waiting(contender, _)
             | Doing::ForList(contender, _, None) => {
-                self.give_up(i, contender.leave(step));
+                self.give_up(i, contender.abandon_after(step));
             }
             Doing::Watching(contender, predecessor) => {
                 let step = AcquireStep::Do(AcquireRequest::Watch { predecessor });
-                self.give_up(i, contender.leave(step));
+                self.give_up(i, contender.abandon_after(step));
             }
             // The outcome of its create must be handled first.
             other => self.callers[i].doing = other,
@@ -359,7 +359,7 @@ impl World<'_> {
         let ModelClient { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
         for name in contender.take_orphans().names {
-            self.leave_to_cleanup(i, name, false);
+            self.pass_to_cleanup(i, name, false);
         }
         if let (Some(list), Some(own)) = (contender.take_list(), contender.queued_as()) {
             let ahead = list.in_the_way(Some(own), kind).0;
@@ -489,7 +489,7 @@ impl World<'_> {
         if self.choices.chance(20) {
             // The caller left while the create was under way.
             let step = contender.on(event, &|_| false);
-            let leave = contender.leave(step);
+            let leave = contender.abandon_after(step);
             return self.give_up(i, leave);
         }
         self.on(i, contender, event);
@@ -503,7 +503,7 @@ impl World<'_> {
                 self.note_grant(self.callers[i].client, &name, czxid);
                 self.queue(self.callers[i].client, |queue, session| {
                     queue.stop_waiting(session, &name);
-                    queue.leave(attempt_number(number));
+                    queue.remove(attempt_number(number));
                 });
                 self.clients[self.callers[i].client]
                     .contending

@@ -16,7 +16,7 @@ impl World<'_> {
 
     pub(super) fn clean(&mut self, i: usize, orphans: Orphans) {
         for name in orphans.names {
-            self.leave_to_cleanup(i, name, false);
+            self.pass_to_cleanup(i, name, false);
         }
         for id in orphans.ids {
             // Cleanup's write decides the creates under way, then it lists.
@@ -30,11 +30,11 @@ impl World<'_> {
                 .cloned();
             found
                 .into_iter()
-                .for_each(|name| self.leave_to_cleanup(i, name, false));
+                .for_each(|name| self.pass_to_cleanup(i, name, false));
         }
     }
 
-    pub(super) fn leave_to_cleanup(&mut self, i: usize, name: String, hand_over: bool) {
+    pub(super) fn pass_to_cleanup(&mut self, i: usize, name: String, hand_over: bool) {
         let client = self.callers[i].client;
         let session = self.clients[client].session;
         self.deleted += 1;

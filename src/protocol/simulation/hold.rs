@@ -9,7 +9,7 @@ use crate::protocol::node_name::Kind;
 impl World<'_> {
     /// The lock is released, or lost.
     pub(super) fn release(&mut self, i: usize, name: String, hand_over: bool) {
-        self.leave_to_cleanup(i, name, hand_over);
+        self.pass_to_cleanup(i, name, hand_over);
         self.callers[i].doing = Doing::Idle;
     }
 

@@ -24,7 +24,7 @@ use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::{Subject, read_first, refused_again, refused_in, saw_leases};
-use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
+use crate::engine::request::requests::{AttemptContext, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore_limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::engine::shared_path::NewLock;
 use crate::engine::shared_queue::SharedQueue;
@@ -146,9 +146,9 @@ impl<'a> InSession<'a> {
         &mut self,
         semaphore: &'a SemaphoreOptions,
     ) -> Result<(), End> {
-        let Seat {
+        let AttemptContext {
             path_lock, session, ..
-        } = self.seat;
+        } = self.context;
         self.attempt.progress.set_waits_for(WaitsFor::Leases);
         let mut unknown = None;
         for certain in [false, true] {
@@ -240,7 +240,7 @@ impl<'a> InSession<'a> {
             }
             // The caller has left, or the session has ended: a transaction may still commit.
             Err(end) => {
-                self.end_leases(head.taking.leave());
+                self.end_leases(head.taking.abandon());
                 Err(end)
             }
         }
@@ -250,9 +250,9 @@ impl<'a> InSession<'a> {
     /// or do not exist.
     fn end_leases(&mut self, orphans: Orphans) {
         let sent = std::mem::take(&mut self.leases).ids;
-        self.leave_leases(orphans);
+        self.pass_leases_to_cleanup(orphans);
         for id in sent {
-            self.seat.session.nodes.creates.end(&id);
+            self.context.session.nodes.creates.end(&id);
         }
     }
 
@@ -263,11 +263,11 @@ impl<'a> InSession<'a> {
         request: PermitsRequest,
     ) -> Result<PermitsEvent, End> {
         let (
-            Seat {
+            AttemptContext {
                 path_lock, session, ..
             },
             semaphore,
-        ) = (self.seat, head.semaphore);
+        ) = (self.context, head.semaphore);
         (head.directory, self.subject) = (&semaphore.leases, Subject::Directory);
         match request {
             PermitsRequest::Look {
@@ -296,7 +296,7 @@ impl<'a> InSession<'a> {
             PermitsRequest::MakeLeases => {
                 self.attempt.progress.set_waits_for(WaitsFor::Parents);
                 self.subject = Subject::Parent;
-                let made = make_directories(self.seat, &semaphore.leases);
+                let made = make_directories(self.context, &semaphore.leases);
                 Ok(PermitsEvent::Made(self.wait(made).await?))
             }
             PermitsRequest::Take(take) => self.take(head, take).await,
@@ -320,11 +320,11 @@ impl<'a> InSession<'a> {
     /// what it leaves does.
     async fn take(&mut self, head: &mut AtHead<'a>, take: Take) -> Result<PermitsEvent, End> {
         let (
-            Seat {
+            AttemptContext {
                 path_lock, session, ..
             },
             semaphore,
-        ) = (self.seat, head.semaphore);
+        ) = (self.context, head.semaphore);
         self.attempt.progress.set_waits_for(WaitsFor::Permits);
         let slot = self.wait(session.windows.creates.slot()).await?;
         let ids: Vec<String> = take
@@ -364,8 +364,8 @@ impl<'a> InSession<'a> {
         let (event, _) = taken.await;
         let mut left = head.taking.on(event).into_orphans();
         // A create whose outcome is still unknown counts until cleanup has found out.
-        left.extend(head.taking.leave());
-        self.leave_leases(left);
+        left.extend(head.taking.abandon());
+        self.pass_leases_to_cleanup(left);
         drop(abandoned);
         Err(End::CallerGone(ticket))
     }
@@ -373,11 +373,11 @@ impl<'a> InSession<'a> {
     /// Waits until the leases or the limit change, or the lock node is gone.
     async fn wait_at_head(&mut self, head: &mut AtHead<'_>) -> Result<PermitsEvent, End> {
         let (
-            Seat {
+            AttemptContext {
                 path_lock, session, ..
             },
             semaphore,
-        ) = (self.seat, head.semaphore);
+        ) = (self.context, head.semaphore);
         let Some(Watches {
             leases,
             limit,
@@ -416,15 +416,15 @@ impl<'a> InSession<'a> {
                 () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
             }
         };
-        wait(self.seat, Box::pin(change), self.stop).await
+        wait(self.context, Box::pin(change), self.stop).await
     }
 
     /// Notes what a look shows: known from here on, whatever becomes of the next request. Returns
     /// the name of the oldest lease if permits are missing and its holder is not known.
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Arc<str>> {
-        let Seat {
+        let AttemptContext {
             path_lock, session, ..
-        } = self.seat;
+        } = self.context;
         let live = seen.leases.len().saturating_sub(seen.leaving);
         let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted;
         let leases = is_busy.then(|| saw_leases(path_lock, session, semaphore, &seen.leases));
@@ -439,9 +439,9 @@ impl<'a> InSession<'a> {
         head: &AtHead<'_>,
         names: Vec<String>,
     ) -> Result<Vec<Grant>, End> {
-        let Seat {
+        let AttemptContext {
             path_lock, session, ..
-        } = self.seat;
+        } = self.context;
         let how = if self.queued { How::Event } else { How::List };
         let ask = self.attempt.ask;
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
@@ -487,7 +487,7 @@ impl<'a> InSession<'a> {
         directory: &LockPath,
         why: NoPermits,
     ) -> End {
-        let path_lock = self.seat.path_lock;
+        let path_lock = self.context.path_lock;
         End::from(match why {
             NoPermits::Other(why) => return self.not_granted(directory, why),
             NoPermits::TooMany { limit } => {
