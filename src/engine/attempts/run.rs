@@ -18,7 +18,7 @@
 //! a step is under way, the task also waits for the events that may [stop](Stop) the attempt.
 //!
 //! The main loop is [`InSession::follow`]. [`InSession::grant`] grants a lock. Every end of an
-//! attempt, or of its part in a session, goes through [`InSession::leave`], which passes the
+//! attempt, or of its part in a session, goes through [`InSession::finish`], which passes the
 //! orphans to cleanup.
 
 use std::ops::ControlFlow;
