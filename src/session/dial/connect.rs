@@ -81,12 +81,18 @@ impl Dialer {
         server_timeout: ServerTimeout,
     ) -> Result<zk::Client, ConnectError> {
         let started = Instant::now();
+        // The servers bring each requested session timeout within their own limits, so they usually
+        // grant the one that they granted last.
         let expected = self.granted.unwrap_or(self.options.session_timeout);
         let first = server_timeout.duration(expected, self.options.connect_timeout);
         let handle = self.connect(first, self.options.connect_timeout).await?;
+        // The doublings of `dial_by_policy` only apply until a session is established, so the right
+        // server timeout does not include them.
         let right = self
             .next_server_timeout
             .duration(handle.session_timeout(), self.options.connect_timeout);
+        // The client library replaces a server timeout that is too long, so the effective timeouts
+        // are compared.
         if self.server_timeout == effective(right, handle.session_timeout()) {
             return Ok(handle);
         }
@@ -107,6 +113,7 @@ impl Dialer {
                 Ok(exchanged)
             }
             Err(error) => {
+                // The first session is usable. Only its server timeout is not the right one.
                 log::debug!(%error, "no second session, with another server timeout: the first one is kept");
                 (self.granted, self.server_timeout) = before;
                 Ok(handle)
@@ -136,6 +143,8 @@ impl Dialer {
 
     /// Returns how to make spare connections for the session that was established last.
     pub(crate) fn spare(&self, session: &Session) -> Option<Spare> {
+        // A spare connection is made to one server at a time, so the list contains each server
+        // once.
         let servers = self.options.servers.addresses.to_vec();
         Spare::new(
             session,
@@ -153,6 +162,8 @@ impl Dialer {
     }
 
     fn connector(&self, server_timeout: Duration) -> zk::Connector {
+        // Each session requests the timeout of the options, not the one that was granted last,
+        // because the limits of the servers may have changed.
         let connector = self
             .options
             .connector
@@ -170,6 +181,8 @@ impl Dialer {
     ) -> Result<zk::Client, ConnectError> {
         let servers = || self.options.servers.given.to_owned();
         let began = Instant::now();
+        // Without these resources the first connection would end the client library's reactor for
+        // the life of the process.
         if let Err(error) = resources::available(timeout).await {
             return Err(self.timed_out(timeout, not_asked(&self.options.servers, &error), None));
         }
@@ -195,12 +208,16 @@ impl Dialer {
             self.options.handshake.as_ref()
         ));
         let (result, asked) = tokio::select! {
+            // A session that is established while the last answers arrive counts.
             biased;
             result = dialled.as_mut() => (result, None),
+            // The answers usually come before the timeout. The tries continue until then, because a
+            // server may become ready in the meantime.
             asked = asking.as_mut() => (dialled.as_mut().await, Some(asked)),
         };
         let error = match result {
             Ok(Ok(handle)) => {
+                // The reactor works from now on, so no later try needs to check the resources.
                 resources::connected();
                 let granted = handle.session_timeout();
                 self.granted = Some(granted);
@@ -208,6 +225,7 @@ impl Dialer {
                 return Ok(handle);
             }
             Ok(Err(zk::Error::AuthFailed)) => {
+                // The refusal itself is the reason, so the answers of the servers are not awaited.
                 return Err(ConnectError::AuthFailed { servers: servers() });
             }
             Ok(Err(error)) if is_setup_error(&error) => {
@@ -219,6 +237,8 @@ impl Dialer {
             Ok(Err(error)) => Some(cause(error)),
             Err(_) => None,
         };
+        // If the tries ended before the servers were asked, or before all of them answered, the
+        // answers are awaited here.
         let failures = match asked {
             Some(failures) => failures,
             None => asking.await,
@@ -260,6 +280,7 @@ impl Dialer {
                 Err(error) => error,
             };
             failed(&error);
+            // Refused credentials and unusable options would fail in the same way at each try.
             let pause = if error.is_retryable() {
                 self.options.retry.pause(retry, start.elapsed())
             } else {

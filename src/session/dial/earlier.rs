@@ -82,9 +82,16 @@ impl Ending {
     /// ended.
     pub(crate) fn is_confirmed(&self) -> Option<bool> {
         match self.states.peek_state() {
+            // A server has answered CloseSession.
             zk::SessionState::Closed => Some(true),
+            // The client library gives this state to a session that the servers have expired, and to
+            // one that it has given up by its own clock.
             zk::SessionState::Expired => Some(expired_by_servers(self.last_renewal, self.timeout)),
+            // The servers refuse the requests of this client, so they keep the session until it
+            // expires.
             zk::SessionState::AuthFailed => Some(false),
+            // The client library has a connection or tries to get one, over which it closes the
+            // session.
             _ => None,
         }
     }
@@ -93,7 +100,7 @@ impl Ending {
 impl Earlier {
     /// Ends a session whose handle has been dropped, so that the client library closes it.
     pub(crate) fn end(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
-        // The sessions that have ended.
+        // Ended tasks are removed here, because a client that lives for long has many sessions.
         while let Some(ended) = self.ending.try_join_next() {
             self.has_panicked |= ended.is_err();
         }
@@ -106,7 +113,10 @@ impl Earlier {
     /// [`end_given_up`](Self::end_given_up).
     pub(crate) fn end_last(&mut self, ending: Ending, connector: zk::Connector, servers: String) {
         match ending.is_confirmed() {
+            // The nodes of the session are deleted with it.
             Some(true) => {}
+            // No other session waits here: the supervisor starts the end of a session that was given
+            // up as soon as the next session is established, or the client is closed.
             Some(false) => self.given_up = Some(ending),
             None => self.end(ending, connector, servers),
         }
@@ -151,6 +161,8 @@ async fn end(
     if tokio::time::timeout(limit, closing).await == Ok(true) {
         return;
     }
+    // The client library no longer tries to close the session, which may live on the servers, so
+    // the session is resumed here in order to close it.
     let timeout = ending.timeout;
     let mut was_awaited = false;
     loop {
@@ -158,6 +170,7 @@ async fn end(
         match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
             Ok(true) => return,
             Ok(false) => {
+                // From here on no server hears of the session, so it expires after T.
                 let session_id = ending.info.id();
                 log::debug!(%session_id, "an earlier session is left to expire");
                 return tokio::time::sleep(timeout).await;
@@ -182,16 +195,21 @@ async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> b
     loop {
         match waker::connect(connector.clone().with_session(ending.info.clone()), servers).await {
             Ok(handle) if handle.session_id() == ending.info.id() => {
+                // The drop of the handle makes the client library close the session.
                 let mut states = handle.state_watcher();
                 drop(handle);
                 let mut state = states.peek_state();
                 while !state.is_terminated() {
                     state = states.changed().await;
                 }
+                // Any other end may be a decision of the client library's clock, so the servers are
+                // asked again.
                 if state == zk::SessionState::Closed {
                     return true;
                 }
             }
+            // While the client library connects, only an answer of a server gives this error. The
+            // client library's own clock gives `Timeout`.
             Err(zk::Error::SessionExpired) => return true,
             // `Ok` is another session, which its drop closes: this server resumes no sessions.
             Ok(_) | Err(zk::Error::AuthFailed) => return false,

@@ -53,6 +53,8 @@ impl Counted {
     /// Counts a thread. `None` if there are too many.
     fn new() -> Option<Self> {
         let counted = Self;
+        // If there are too many threads, the value is dropped here, which subtracts this thread
+        // again.
         (THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS).then_some(counted)
     }
 }
@@ -70,6 +72,7 @@ fn on_thread<T: Send + 'static>(
 ) -> io::Result<oneshot::Receiver<T>> {
     let (sender, receiver) = oneshot::channel();
     let Some(counted) = Counted::new() else {
+        // The drop of the sender ends the receiver without a value.
         return Ok(receiver);
     };
     let working = move || {
@@ -118,6 +121,8 @@ pub(crate) async fn ask_before(
         let (asked, handshake) = (address.clone(), handshake.cloned());
         on_thread(move || ask(&asked, handshake.as_ref(), deadline))
     };
+    // All threads are started before the first answer is awaited, so that a silent server takes no
+    // time from the others.
     let asked: Vec<_> = servers
         .addresses
         .iter()
@@ -169,6 +174,8 @@ fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStrea
     let addresses =
         addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
     let mut last = None;
+    // Some addresses of a host name may not work, such as an IPv6 address in a network without
+    // IPv6.
     for socket in addresses.take(MAX_ADDRESSES) {
         let Some(left) = left(deadline) else { break };
         match TcpStream::connect_timeout(&socket, left) {
@@ -205,6 +212,7 @@ fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> D
         return ask_plainly(address, stream, deadline);
     };
     match handshake(&address.host, stream, deadline) {
+        // The handshake has succeeded, so TLS is not the reason.
         Ok((answer, _)) if answer.is_empty() => (ServerFailure::NoSession, None),
         Ok((answer, ended)) => judge(&answer, ended, false),
         Err(Some(cause)) => cause,
@@ -272,6 +280,7 @@ fn judge(answer: &[u8], ended: bool, tls: bool) -> Diagnosis {
     // A TLS record: an alert or a handshake, of version 3.x.
     let speaks_tls = matches!(answer, [0x15 | 0x16, 3, ..]);
     let text = String::from_utf8_lossy(answer);
+    // The second text is that of ClickHouse Keeper.
     let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
     let kind = if speaks_tls {
         if tls {

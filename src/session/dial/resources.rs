@@ -53,6 +53,8 @@ pub(crate) async fn available(timeout: Duration) -> io::Result<()> {
 /// Allocates the resources that a connection needs, all at once, and frees them.
 #[cfg(not(simulation))]
 async fn check() -> io::Result<()> {
+    // The descriptors are freed only after the thread has started, because the client library's
+    // reactor needs both at the same time.
     let _descriptors = descriptors()?;
     let (sender, started) = oneshot::channel();
     background::run_blocking(NAME, move || {
@@ -78,6 +80,7 @@ fn descriptors() -> io::Result<Vec<impl Sized>> {
 
     let mut taken = Vec::with_capacity(PAIRS);
     for _ in 0..PAIRS {
+        // A pair of sockets needs neither a file nor an address.
         match UnixDatagram::pair() {
             Ok(pair) => taken.push(pair),
             Err(error) => match Errno::from_io_error(&error) {

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use crate::values::shown::Quoted;
 
-/// The unit of the client library's pauses. The pause before the n-th try of a pass is n halves of
-/// the unit. The pause before the second pass is one unit for each address, up to ten, and doubles
-/// with each later pass.
+/// The unit of the client library's pauses. The first pass over its list has no pauses. In a later
+/// pass, the pause before the address at index n is n halves of the unit. The pause before the
+/// second pass is one unit for each address, up to ten, and doubles with each later pass. A random
+/// part of less than a unit is added to each pause.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
 /// A longer list is of no use, because one pass over it takes more than an hour.
@@ -58,9 +59,12 @@ impl Address {
         if tls && !cfg!(feature = "tls") {
             return Err("`tcp+tls://` needs the feature `tls`");
         }
+        // The path behind the last address was removed by `split`, so this path is behind another
+        // address.
         if address.contains('/') {
             return Err("a path belongs at the end, behind the last address");
         }
+        // The brackets belong to an IPv6 address, and separate its colons from that of the port.
         let (host, port) = match address.strip_prefix('[') {
             Some(rest) => {
                 let Some((host, rest)) = rest.split_once(']') else {
@@ -72,6 +76,8 @@ impl Address {
                     None => return Err("only a port may follow its `]`"),
                 }
             }
+            // The client library takes the part behind the last colon for the port, also of an IPv6
+            // address without brackets.
             None => address.rsplit_once(':').unwrap_or((address, "")),
         };
         if host.is_empty() {
@@ -93,13 +99,14 @@ impl Address {
         if host.contains(char::is_whitespace) {
             return Err("it has a space in it; addresses are separated by commas");
         }
+        // The client library would panic while it connects to such a host.
         #[cfg(feature = "tls")]
         if tls && rustls_pki_types::ServerName::try_from(host).is_err() {
             return Err(
                 "its host is neither a DNS name nor an address, so no certificate can be for it",
             );
         }
-        // 2181 is the library's default.
+        // The client library uses port 2181 for an address without a port.
         let port = if port.is_empty() {
             Ok(2181)
         } else {
@@ -134,6 +141,8 @@ impl Servers {
             let address = Address::parse(host);
             let address = address
                 .map_err(|reason| format!("address {number}, {}: {reason}", Quoted(host)))?;
+            // A server that is listed twice is asked once for its failure. The list for the client
+            // library keeps both entries.
             if !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -154,6 +163,7 @@ impl Servers {
         let mut secure = Vec::new();
         for host in hosts.split(',').map(str::trim) {
             match host.split_once("://") {
+                // The client library connects without TLS to an address without a scheme.
                 None => secure.push(format!("tcp+tls://{host}")),
                 Some(("tcp", _)) => {
                     let reason = "the client has TLS options, and does not connect by `tcp://`";
@@ -175,15 +185,19 @@ impl Servers {
     /// timeout, and short enough that the pause before the pass takes at most half of that
     /// (docs/protocol.md#reconnect).
     pub(crate) fn repeated(&self, session_timeout: Duration) -> String {
+        // The client library shuffles its list, which spreads the repetitions of each server over a
+        // pass.
         let times = addresses_per_pass(session_timeout).div_ceil(self.hosts.split(',').count());
         vec![&*self.hosts; times].join(",")
     }
 }
 
-/// Returns how many addresses the list of servers needs: with n addresses the pause is n units, and
-/// the pass after the pause takes n²/4 units.
+/// Returns how many addresses the list of servers needs: with n addresses the pause before the
+/// second pass is at most n units, and that pass takes n²/4 units.
 fn addresses_per_pass(session_timeout: Duration) -> usize {
     let units = session_timeout.as_millis() / PAUSE_UNIT.as_millis();
+    // The first bound keeps the pause before a pass, of at most n units, within half of the session
+    // timeout. The second bound lets a pass take about the session timeout.
     let n = (units / 2)
         .min(units.saturating_mul(4).isqrt())
         .clamp(1, MAX_ADDRESSES);
@@ -199,6 +213,7 @@ impl fmt::Debug for Servers {
 /// Separates the addresses from the path. An address may begin with `tcp://`, whose slashes do not
 /// begin the path.
 fn split(given: &str) -> (&str, &str) {
+    // A path is allowed only behind the last address.
     let last = given.rfind(',').unwrap_or(0);
     let address = given[last..]
         .find("://")

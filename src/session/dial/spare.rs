@@ -92,7 +92,8 @@ impl Spare {
         server_timeout: Duration,
     ) -> Option<Self> {
         let info = session.handle()?.session().clone();
-        // The connection is detached: its end must not end the session.
+        // The connection is detached: its end must not end the session. A failure ends the try at
+        // once, because `take_up_at` chooses the time of the next try.
         let connector = connector
             .with_session(info.clone())
             .with_detached()
@@ -148,6 +149,8 @@ impl Spare {
     /// Sends a heartbeat by the first server that takes the session up.
     async fn renew(&self, session: &Arc<Session>, order: Order) -> SpareOutcome {
         match self.take_up(session, order).await {
+            // The drop of the handle closes the connection and, because it is detached, not the
+            // session.
             TakenUp::By(server, handle) if self.beat_by(session, &handle).await => {
                 log::debug!(
                     session = session.number.get(),
@@ -166,6 +169,8 @@ impl Spare {
     /// session lease was renewed.
     async fn beat_by(&self, session: &Arc<Session>, handle: &zk::Client) -> bool {
         let before = session.lease.last_renewal();
+        // The flag is set before the heartbeat is sent, so that its renewal is not taken for one
+        // over the client library's connection, whose clock knows nothing of it.
         session.set_kept_by_spare();
         // The client library ends the connection when the server is silent for too long.
         beat(&HeartbeatConnection {
@@ -173,6 +178,8 @@ impl Spare {
             spare: Some(handle),
         })
         .await;
+        // A heartbeat over a connection that has lost the session to another connection is not
+        // committed, and renews nothing.
         session.lease.last_renewal() > before
     }
 
@@ -190,6 +197,8 @@ impl Spare {
                 self.take_up_at(session, number).await
             }));
         }
+        // The first try with a result decides. The other tries are dropped, which closes their
+        // connections.
         poll_fn(|context| {
             tries
                 .iter_mut()
@@ -215,6 +224,8 @@ impl Spare {
         while can_be_kept(session) {
             let mut newest: BoxFuture<'_, Tried> = Box::pin(self.try_once(session, server));
             let mut next = pin!(tokio::time::sleep(self.tries.next(left(session))));
+            // `is_slow`: the server has closed the older try because of the newest one.
+            // `is_silent`: the newest try has ended, and must not be polled again.
             let (mut is_slow, mut is_silent) = (false, false);
             let pause = loop {
                 let tried = tokio::select! {
@@ -227,29 +238,39 @@ impl Spare {
                         before = None;
                         match tried {
                             Tried::Closed => {
+                                // The server is alive, so the newest try may take all of its time:
+                                // no further try begins before it ends.
                                 is_slow = true;
                                 continue;
                             }
+                            // The newest try is still open, and its outcome counts.
                             Tried::NotConnected | Tried::Silent => continue,
                             tried => tried,
                         }
                     }
+                    // A connection that was made during the outage may stay silent after it, so
+                    // another one is made while this one is open.
                     () = &mut next, if !is_slow || is_silent => break None,
                 };
                 match tried {
                     Tried::TakenUp(handle) => return TakenUp::By(number, handle),
                     Tried::Replaced => return TakenUp::Replaced,
+                    // A refused try has interrupted no other connection, so the next follows soon.
                     Tried::NotConnected => break Some(self.tries.pause),
                     // Either the server closed this try because of the client library's try, or the
                     // reverse. No spare connection is tried for a while, so that the client
                     // library's try can finish.
                     Tried::Closed => break Some(self.rest),
                     Tried::Silent if is_slow => break Some(self.rest),
+                    // The next try begins at once, because its time comes before the limit of this
+                    // one.
                     Tried::Silent => {}
                 }
             };
             match pause {
                 Some(pause) => {
+                    // Both connections are closed before the pause, so that neither takes the
+                    // session from the client library's connection.
                     before = None;
                     drop(newest);
                     tokio::time::sleep(pause).await;
@@ -279,7 +300,9 @@ impl Spare {
         if error.is_none() {
             return Tried::Silent;
         }
-        // The client library does not report which of the two it was.
+        // The client library does not report whether the server refused the connection or closed
+        // it. A server that reports the session as expired counts as one that has closed the
+        // connection: the client library gets the same report from its own try.
         if probe::accepts(server, self.tries.pause).await {
             Tried::Closed
         } else {
@@ -307,6 +330,7 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
     let start = usize::try_from(session.session_id.unsigned_abs()).unwrap_or_default();
     let mut order = spare.order(start);
     loop {
+        // With a connection of the client library, the task waits for the next change of the state.
         let is_away = states.peek_state() == zk::SessionState::Disconnected;
         tokio::select! {
             biased;

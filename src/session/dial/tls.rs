@@ -49,6 +49,7 @@ pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake
                 .add(certificate)
                 .map_err(|error| unusable(&name, &error))?;
         }
+        // The client library takes revocation lists from the text of the CAs.
         text.extend(lists.iter().map(|list| to_pem("X509 CRL", list)));
         crls.extend(lists);
     }
@@ -56,6 +57,7 @@ pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake
         .with_pem_ca(&text)
         .map_err(|error| unusable("the CAs", &error))?;
     let provider = provider();
+    // The verifier is built as in the client library, so that both accept the same certificates.
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .with_crls(crls)
@@ -143,6 +145,7 @@ fn read_certificates(source: &Certificates, name: &str) -> Result<Found, String>
         match kind {
             SectionKind::Certificate => certificates.push(CertificateDer::from(der)),
             SectionKind::Crl => lists.push(CertificateRevocationListDer::from(der)),
+            // The file may also contain the private key.
             _ => {}
         }
     }
@@ -164,6 +167,7 @@ fn read_key(source: &PrivateKey) -> Result<PrivateKeyDer<'static>, String> {
         }
         PrivateKey::Pem(text) => ("the private key text".to_owned(), text.clone().into_bytes()),
     };
+    // The file may also contain certificates, so the first section that is a key counts.
     let key = sections(&bytes, &name)?
         .into_iter()
         .find_map(|(kind, der)| PrivateKeyDer::from_pem(kind, der));
@@ -217,6 +221,8 @@ fn exchange(
 ) -> io::Result<(Vec<u8>, bool)> {
     let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(Arc::clone(config), host).map_err(io::Error::other)?;
+    // The timeouts limit each read and write, of which a handshake has several. So the exchange may
+    // end after the deadline, for which no caller waits (`ask_before`).
     let wait = |stream: &TcpStream| {
         let left = left(deadline).ok_or(ErrorKind::TimedOut)?;
         stream.set_read_timeout(Some(left))?;
@@ -242,6 +248,8 @@ fn exchange(
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Ok((answer, false));
             }
+            // A server that closes the connection without an alert, as many do, causes an error
+            // here.
             Err(_) => return Ok((answer, true)),
         }
     }
@@ -257,6 +265,7 @@ fn tls_error(error: &io::Error) -> Option<&Error> {
 fn judge(error: &io::Error, has_identity: bool) -> Option<(Kind, Option<String>)> {
     let error = tls_error(error)?;
     Some(match error {
+        // The server has answered something other than TLS.
         Error::InvalidMessage(_) => return None,
         // The signature is bad if there is a CA of that name, with another key: the CA was
         // re-created.
@@ -274,6 +283,8 @@ fn judge(error: &io::Error, has_identity: bool) -> Option<(Kind, Option<String>)
         }
         Error::InvalidCertificate(error) => (Kind::InvalidCertificate, Some(error.to_string())),
         Error::AlertReceived(alert) if is_about_certificates(*alert) => {
+            // The alerts for a missing certificate differ between servers, so the options of the
+            // client decide which of the two is meant.
             let kind = if has_identity {
                 Kind::ClientCertificateRefused
             } else {
