@@ -46,6 +46,8 @@ pub(crate) async fn run(session: Arc<Session>) {
     let mut at_once = false;
     loop {
         session.check_clock();
+        // The nodes of lost locks are released here, because only this task wakes for as long as
+        // the session lives, even if no lock is held.
         let kept = session.release_overdue();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
@@ -215,12 +217,18 @@ pub(crate) async fn beat(connection: &HeartbeatConnection<'_>) {
         match reply {
             Ok(_) => nodes.clear(),
             Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                // The check of `/` was refused by its ACL, which renews the lease too, or the
+                // answer is invalid.
                 if index >= nodes.len() {
                     return;
                 }
+                // The servers stop at the first check that fails, so it is unknown whether the
+                // nodes behind it exist.
                 let failed = nodes.swap_remove(index);
                 match source {
                     zk::Error::NoNode => node_deleted(&failed),
+                    // The servers no longer have the session, so the failure is about all of its
+                    // nodes.
                     zk::Error::SessionExpired => connection.failed(&source),
                     // The node's ACL does not allow the check, so it is unknown whether the node
                     // exists. The next heartbeat checks the node again.

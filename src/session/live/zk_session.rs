@@ -102,6 +102,9 @@ pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
 /// The alternative is that the client library gave the session up by its own clock, 7/5 of the
 /// timeout after a moment later than the last renewal.
 pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
+    // The client library's clock starts when the answer to the renewal arrives, or later. So up to
+    // 7/5 of the timeout after the renewal was sent, only the servers can have expired the session;
+    // 5/4 leaves room for two clocks that differ.
     last_renewal.is_some_and(|renewal| clock::now().since(renewal) < timeout / 4 * 5)
 }
 
@@ -170,6 +173,7 @@ impl Session {
     /// Waits for `work`, which need not be `Send`, for as long as the session lives.
     pub(crate) async fn until_ended<F: Future>(&self, work: F) -> Result<F::Output, SessionGone> {
         tokio::select! {
+            // An answer that has arrived counts, even if the session has ended since.
             biased;
             answer = work => Ok(answer),
             _ = self.ended() => Err(SessionGone),
@@ -233,7 +237,8 @@ impl Session {
             let (session, session_id) = (self.number.get(), format!("{:#x}", self.session_id));
             log::info!([name: "session.ended"] session, session_id, %reason, "session over");
         }
-        // The handle is dropped last, because the drop of its last clone closes the session.
+        // The handle is dropped last, because the drop of its last clone closes the session. The
+        // drop runs code of the client library, so the mutex is unlocked before.
         let handle = self.handle.lock().take();
         drop(handle);
     }
@@ -254,6 +259,8 @@ impl Session {
 
     /// Records that the client library has a connection of its own from here on.
     pub(crate) fn connected(&self) {
+        // Renewals from here on come over that connection, so the client library's clock knows of
+        // them.
         self.kept_by_spare.store(false, Ordering::Relaxed);
         self.lease.set_connected(true);
     }
@@ -275,6 +282,8 @@ impl Session {
     /// servers have replaced the session, and this method ends it here too
     /// (docs/protocol.md#replaced-session).
     pub(crate) fn check_owner(&self, stat: &zk::Stat) -> bool {
+        // An invalid Stat names no owner: ZooKeeper 3.8.0 answers a create in a transaction with
+        // one (ZOOKEEPER-4026).
         let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id;
         if !owns {
             self.end(LostReason::SessionReplaced);
@@ -328,6 +337,8 @@ impl Session {
     /// comes.
     pub(crate) fn check_clock(&self) -> Duration {
         let now = clock::now();
+        // Hold leases come first: the node of a lock whose hold lease has ended is deleted at once,
+        // and is not kept as after the end of the session lease (docs/protocol.md#lease-over).
         for lock in self.holds.hold_leases_over(now) {
             lock.on(HoldEvent::LeaseOver { now });
         }
@@ -343,6 +354,7 @@ impl Session {
                 }
             }
         }
+        // The events above may have taken a while, so the clock is read again.
         let next = self.lease.until_next_state();
         self.holds
             .next_hold_lease_end()
