@@ -178,6 +178,8 @@ impl Client {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         Self {
             core,
+            // Each client has separate registries, because its locks belong to its session. So the
+            // locks of two clients exclude each other on the servers, even within one process.
             path_locks: Arc::default(),
             nodes: Arc::default(),
         }
@@ -375,6 +377,8 @@ impl Client {
             .core
             .tasks
             .start(async move { revoke::request_revocation(&core, &asked).await });
+        // The task is not aborted if the caller leaves, because the outcome of a write must become
+        // known.
         asked
             .detach()
             .await
@@ -436,6 +440,8 @@ impl Client {
             let answer = session.until_ended(work(handle)).await;
             answer.map_err(|SessionGone| ended())
         };
+        // The executor of the caller polls this future, which waits for the end of the session in a
+        // list with the futures of others.
         waker::contain(lent).await
     }
 
@@ -567,6 +573,7 @@ impl Client {
     #[doc(alias = "graceful shutdown")]
     pub async fn drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let started = Instant::now();
+        // From here on the client grants no lock. The call waits for the guards that there are.
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
             // The flush waits for the answers to releases under way before the session ends. An
@@ -581,6 +588,8 @@ impl Client {
             let left = timeout.saturating_sub(started.elapsed());
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
+        // The client is closed even if locks are still held at the deadline. Their guards are lost,
+        // and the servers delete their nodes with the session.
         match (self.core.close().await, held.is_empty()) {
             (closed, true) => closed,
             (closed, false) => {

@@ -64,6 +64,8 @@ impl Journal {
     }
 
     fn send(&self, note: Note) -> bool {
+        // The note is counted before it is sent, because the thread may carry it out, and subtract
+        // it, before the next statement.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.notes.send(note).is_ok()
     }
@@ -78,6 +80,8 @@ impl Journal {
                 "calls were not observed: the tracing subscriber or the metrics recorder is too slow"
             );
         });
+        // The recorder is called separately, so that a panic of the subscriber does not cost the
+        // count.
         #[cfg(feature = "metrics")]
         contain_panic(|| metrics::missed(missed));
     }
@@ -97,8 +101,11 @@ pub(crate) fn note_if_room(note: impl FnOnce() + Send + 'static) -> bool {
 
 /// Returns the journal if fewer than `most` notes wait in it; otherwise counts a missed note.
 fn journal_with_room(most: usize) -> Option<Arc<Journal>> {
+    // Usually the journal exists. A forked child starts another one here.
     JOURNAL.start(Journal::start).ok()?;
     let journal = JOURNAL.get()?;
+    // No room is reserved, so each thread that is here at the same time may add one note above the
+    // limit.
     if journal.waiting.load(Ordering::Relaxed) < most {
         return Some(journal);
     }

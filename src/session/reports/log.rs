@@ -21,6 +21,8 @@ macro_rules! line {
     ) => {
         if $crate::session::reports::journal::is_logged(::tracing::Level::$level) {
             $(
+                // The values are copied on the thread that logs, because the note outlives their
+                // borrows.
                 $(let $shown = ::tracing::field::display($shown.to_string());)?
                 $(let $debugged = ::tracing::field::display(format!("{:?}", $debugged));)?
                 $(let $field = { $(let $field = $value;)? $field.to_owned() };)?

@@ -120,6 +120,7 @@ pub(crate) fn asked(series: &Series) {
 }
 
 pub(crate) fn queued(series: &Series, ahead: Option<usize>) {
+    // Some callers cannot say how many are ahead, such as readers that wait in memory.
     if let Some(ahead) = ahead {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
         histogram!(QUEUE_AHEAD, labels(series)).record(f64::from(ahead));
@@ -138,6 +139,7 @@ pub(crate) fn not_granted(series: &Series, reason: &'static str) {
 }
 
 pub(crate) fn converted(before: &Series, recipe: &'static str) {
+    // A conversion is neither a grant nor an end, so only the gauges change.
     change(before, (0, -1));
     change(&(recipe, Arc::clone(&before.1)), (0, 1));
 }
@@ -203,12 +205,15 @@ pub(crate) fn client_began() {
     ] {
         describe_counter!(name, Unit::Count, text);
     }
+    // An increment by zero keeps the value of a counter that has one already.
     for counter in [SESSIONS_BEGUN, ORPHANS, HEARTBEATS_LATE, MISSED] {
         counter!(counter).increment(0);
     }
     for reason in LOST_REASONS {
         counter!(SESSIONS_ENDED, "reason" => reason).increment(0);
     }
+    // The series of earlier calls begin at zero too, in a recorder that was installed after these
+    // calls.
     let known: Vec<Series> = COUNTS.with_borrow(|counts| counts.keys().cloned().collect());
     known.iter().for_each(begin_at_zero);
 }

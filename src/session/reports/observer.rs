@@ -105,13 +105,17 @@ impl CallReport {
         if !is_traced && !cfg!(feature = "metrics") {
             return None;
         }
+        // The subscriber may be set for the caller's thread alone, so the note takes it to the
+        // journal's thread.
         let subscriber = || tracing::dispatcher::get_default(Clone::clone);
         let traced = is_traced.then(|| (subscriber(), Span::current()));
+        // A counter of 64 bits does not return to zero, so each call has a number.
         let number = CallNumber::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))?;
         let (subject, asked) = (subject(), Instant::now());
         journal::note_if_room(move || Observed::begin(number, subject, asked, traced)).then(|| {
             Arc::new(Self {
                 number,
+                // A caller that drops its future reports no end, so the drop of this report does.
                 end: Mutex::new(Some(CallEnd::NotGranted("cancelled"))),
             })
         })
@@ -123,6 +127,7 @@ impl CallReport {
 
     /// Reports the grant.
     pub(crate) fn granted(&self, granted: GrantReport) {
+        // From the grant on, the drop of this report is that of the last guard.
         self.ends_by(CallEnd::Released { by_call: false });
         let at = Instant::now();
         note(self.number, move |observed| observed.granted(at, &granted));
@@ -130,8 +135,11 @@ impl CallReport {
 
     /// Reports its end, once.
     pub(crate) fn end(&self, end: CallEnd) {
+        // The first end counts: a guard that is released after a loss has not released the lock.
         let is_first = self.end.lock().take().is_some();
         if is_first {
+            // The moments are those of the events: the journal's thread may carry the note out much
+            // later.
             let (call, at) = (self.number, Instant::now());
             journal::note(move || {
                 let observed = CALLS.with_borrow_mut(|calls| calls.remove(&call));
@@ -144,6 +152,7 @@ impl CallReport {
 
     fn ends_by(&self, end: CallEnd) {
         let mut known = self.end.lock();
+        // An end that was reported already stays.
         *known = known.map(|_| end);
     }
 }
@@ -218,6 +227,8 @@ fn note(call: CallNumber, report: impl FnOnce(&mut Observed) + Send + 'static) {
 /// costs a load and a comparison.
 fn is_traced() -> bool {
     let mut wanted = false;
+    // The subscriber is asked on the caller's thread, because it may be set for this thread alone. A
+    // subscriber that blocks here delays only this caller.
     contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
     wanted
 }
@@ -361,6 +372,8 @@ impl Observed {
 
     fn granted(&mut self, at: Instant, granted: &GrantReport) {
         self.granted = Some(at);
+        // The grant is the last event in the span of the wait, and the span of the hold begins
+        // after it.
         let (how, waited) = (
             granted.how.label(),
             at.saturating_duration_since(self.asked),
@@ -395,6 +408,8 @@ impl Observed {
     }
 
     fn converted(&mut self, recipe: &'static str) {
+        // The metrics are changed first, while the series is still that of the recipe before the
+        // conversion.
         measure!(self, converted(recipe));
         self.subject.recipe = recipe;
         self.with_span(|span, path, recipe| {
@@ -404,6 +419,7 @@ impl Observed {
     }
 
     fn end(self, at: Instant, end: CallEnd) {
+        // With a grant, the duration is that of the hold, and otherwise that of the wait.
         let took = at.saturating_duration_since(self.granted.unwrap_or(self.asked));
         self.with_span(|span, path, recipe| match end {
             CallEnd::NotGranted(reason) => {

@@ -26,6 +26,8 @@ pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     let mut wakers: Option<(Waker, Waker)> = None;
     std::future::poll_fn(move |context| {
         let theirs = context.waker();
+        // Most executors poll a task with the same waker each time. The wrapper is kept then, so that
+        // a poll allocates nothing.
         let known = wakers.take().filter(|(known, _)| known.will_wake(theirs));
         let (_, ours) = wakers.insert(known.unwrap_or_else(|| {
             (
@@ -61,6 +63,8 @@ pub(crate) fn contain_panic(call: impl FnOnce()) {
 /// sent before all later requests of this thread. If the future is not done, returns it, for a task
 /// that polls it again and is woken by it. A panic ends the future.
 pub(crate) fn send_at_once<F: Future>(mut work: Pin<Box<F>>) -> Option<Pin<Box<F>>> {
+    // No task is woken by this poll: the task that gets the future polls it again, with its own
+    // waker.
     let mut first = Context::from_waker(Waker::noop());
     let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
     matches!(begun, Ok(Poll::Pending)).then_some(work)
