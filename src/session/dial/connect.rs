@@ -181,8 +181,8 @@ impl Dialer {
     ) -> Result<zk::Client, ConnectError> {
         let servers = || self.options.servers.given.to_owned();
         let began = Instant::now();
-        // Without these resources the first connection would end the client library's reactor for
-        // the life of the process.
+        // Without these resources the first connection may end the client library's reactor for the
+        // life of the process.
         if let Err(error) = resources::available(timeout).await {
             return Err(self.timed_out(timeout, not_asked(&self.options.servers, &error), None));
         }

@@ -65,8 +65,9 @@ impl Ending {
         }
     }
 
-    /// Does the same for a session that was in use until now. Every flush waits for its end,
-    /// because it is no longer known which callers left nodes in the session, or when.
+    /// Adds what is known of a session that was in use until now. If the session may have nodes,
+    /// every flush waits for its end, because it is no longer known which callers left nodes in it,
+    /// or when.
     pub(crate) fn of(self, session: &Session, cleanup: &Cleanup) -> Self {
         let _left = session
             .has_nodes()

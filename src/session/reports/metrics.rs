@@ -26,7 +26,7 @@ const SESSIONS_ENDED: &str = "zookeeper_recipes_sessions_ended_total";
 const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
-/// The ways in which locks are granted.
+/// The ways in which locks are granted: the labels of `How`.
 const HOW: [&str; 6] = [
     "list",
     "succession",

@@ -2,8 +2,9 @@
 //! subscribers and recorders. Every other module may use the journal, and no code waits for a
 //! report.
 //!
-//! Subscribers and recorders are code of others, which may block or panic. If a lock's thread called
-//! them, they could delay a heartbeat or the notification of a loss (docs/protocol.md#told-apart).
+//! Subscribers and recorders are code of others, which may block or panic. If the thread of a
+//! session called them, they could delay a heartbeat or the notification of a loss
+//! (docs/protocol.md#told-apart).
 //!
 //! ```text
 //!   log::warn!, log::count!, CallReport       on any thread: queue a note, or count it as missed

@@ -112,6 +112,8 @@ impl CallReport {
         // A counter of 64 bits does not return to zero, so each call has a number.
         let number = CallNumber::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))?;
         let (subject, asked) = (subject(), Instant::now());
+        // A call that is not noted here has no report, so its end is not noted without its
+        // beginning.
         journal::note_if_room(move || Observed::begin(number, subject, asked, traced)).then(|| {
             Arc::new(Self {
                 number,
@@ -133,7 +135,7 @@ impl CallReport {
         note(self.number, move |observed| observed.granted(at, &granted));
     }
 
-    /// Reports its end, once.
+    /// Reports the end of the call, once.
     pub(crate) fn end(&self, end: CallEnd) {
         // The first end counts: a guard that is released after a loss has not released the lock.
         let is_first = self.end.lock().take().is_some();
@@ -175,18 +177,19 @@ impl EndReport {
         *self.0.lock() = Some(Arc::clone(report));
     }
 
-    /// Notes its end, once.
+    /// Notes the end of the hold, once.
     pub(crate) fn end(&self, end: CallEnd) {
         let report = self.0.lock().take();
         match (report, end) {
             // The last release is noted by the drop.
             (Some(report), CallEnd::Released { .. }) => report.ends_by(end),
+            // The loss of one of several holds is the end of the whole call.
             (Some(report), _) => report.end(end),
             (None, _) => {}
         }
     }
 
-    /// Reports its conversion.
+    /// Reports the conversion of the hold.
     pub(crate) fn converted(&self, recipe: &'static str) {
         let report = self.0.lock().clone();
         if let Some(report) = report {
@@ -227,8 +230,8 @@ fn note(call: CallNumber, report: impl FnOnce(&mut Observed) + Send + 'static) {
 /// costs a load and a comparison.
 fn is_traced() -> bool {
     let mut wanted = false;
-    // The subscriber is asked on the caller's thread, because it may be set for this thread alone. A
-    // subscriber that blocks here delays only this caller.
+    // The subscriber is asked on the caller's thread, because it may be set for this thread alone.
+    // A subscriber that blocks here delays only this caller.
     contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
     wanted
 }

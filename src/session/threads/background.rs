@@ -52,7 +52,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     tokio::spawn(task)
 }
 
-/// Returns a future that can be added to a set of tasks.
+/// Returns the future of a task that is added to a set of tasks. A simulation wraps the future, so
+/// that the task runs on the simulated thread that adds it.
 pub(crate) fn here<F: Future>(task: F) -> F {
     task
 }

@@ -26,8 +26,8 @@ pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     let mut wakers: Option<(Waker, Waker)> = None;
     std::future::poll_fn(move |context| {
         let theirs = context.waker();
-        // Most executors poll a task with the same waker each time. The wrapper is kept then, so that
-        // a poll allocates nothing.
+        // Most executors poll a task with the same waker each time. The wrapper is kept then, so
+        // that a poll allocates nothing.
         let known = wakers.take().filter(|(known, _)| known.will_wake(theirs));
         let (_, ours) = wakers.insert(known.unwrap_or_else(|| {
             (
