@@ -85,8 +85,8 @@ impl Ending {
         match self.states.peek_state() {
             // A server has answered CloseSession.
             zk::SessionState::Closed => Some(true),
-            // The client library gives this state to a session that the servers have expired, and to
-            // one that it has given up by its own clock.
+            // The client library gives this state to a session that the servers have expired, and
+            // to one that it has given up by its own clock.
             zk::SessionState::Expired => Some(expired_by_servers(self.last_renewal, self.timeout)),
             // The servers refuse the requests of this client, so they keep the session until it
             // expires.
@@ -116,8 +116,8 @@ impl Earlier {
         match ending.is_confirmed() {
             // The nodes of the session are deleted with it.
             Some(true) => {}
-            // No other session waits here: the supervisor starts the end of a session that was given
-            // up as soon as the next session is established, or the client is closed.
+            // No other session waits here: the supervisor starts the end of a session that was
+            // given up as soon as the next session is established, or the client is closed.
             Some(false) => self.given_up = Some(ending),
             None => self.end(ending, connector, servers),
         }

@@ -219,7 +219,7 @@ impl Spare {
         let Some(server) = self.servers.get(number) else {
             return TakenUp::Unwanted;
         };
-        // The try before the newest, if it is still open. At most two tries are open.
+        // At most two tries are open: the newest one and the one before it.
         let mut before: Option<BoxFuture<'_, Tried>> = None;
         while can_be_kept(session) {
             let mut newest: BoxFuture<'_, Tried> = Box::pin(self.try_once(session, server));

@@ -90,8 +90,9 @@ impl SessionLease {
         self.rule.until_next_state(last_renewal, now)
     }
 
-    /// Returns until when the node of a lost lock is kept: T after the last renewal, when the servers
-    /// may have expired the session by themselves (docs/protocol.md#lost-lock-keeps-its-node).
+    /// Returns until when the node of a lost lock is kept: T after the last renewal, when the
+    /// servers may have expired the session by themselves
+    /// (docs/protocol.md#lost-lock-keeps-its-node).
     pub(crate) fn kept_until(&self) -> Moment {
         self.last_renewal()
             .map_or_else(clock::now, |renewal| renewal.plus(self.timeout))
