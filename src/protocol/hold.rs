@@ -190,6 +190,8 @@ impl HoldEvent {
             | Self::OtherLost { .. }
             | Self::GraceOver
             | Self::Release { .. } => true,
+            // These events delete no node, or only nodes of a conversion, which keeps a ticket of
+            // its own.
             Self::LeaseExpired { .. }
             | Self::Ended(_)
             | Self::NodeDeleted { .. }
@@ -216,6 +218,7 @@ impl HoldEvent {
             {
                 return None;
             }
+            // A caller that has set the lease has chosen the end, and needs no time to stop.
             LostReason::LeaseOver => None,
             LostReason::SessionExpired
             | LostReason::SessionReplaced
@@ -289,10 +292,14 @@ impl Effects {
     /// caller has to wait for another node.
     pub(crate) fn passed_on(&mut self, deletion: Option<Deletion>) {
         let stays = deletion.is_none();
+        // A release reports the result of the deletion. Without a deletion the result is known now,
+        // so the answer takes the place of the deletion.
         let mut rest = Some(deletion.map_or(Effect::Answer(self.lost), Effect::Delete));
         for slot in self.left.as_mut_slice() {
             match slot {
                 Some(Effect::Delete(_)) => *slot = rest.take(),
+                // The hold has left its node by `PassOn` already, so the path has nothing more to
+                // learn.
                 Some(Effect::LeaveNode | Effect::LoseNode) if stays => *slot = None,
                 _ => {}
             }
@@ -501,6 +508,9 @@ impl HoldState {
                 lease_end: self.lease_end,
             },
             Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => {
+                // The hold still counts as one of the session's, so that heartbeats and spare
+                // connections keep the session alive until the holder or the conversion has
+                // finished with the node.
                 Registration::Active { lease_end: None }
             }
             Stage::Lost(_, Leftover::Kept { until }) => Registration::Kept { until },
@@ -533,13 +543,18 @@ impl HoldState {
         let mut decision = Decision::default();
         match event {
             HoldEvent::LeaseExpired { until } => match self.stage {
+                // The session may still live on the servers. The node is kept, so that no other
+                // client is granted the lock while the holder stops
+                // (docs/protocol.md#lost-lock-keeps-its-node).
                 Stage::Held => {
                     decision.lost = self.lose(LostReason::LeaseExpired, Leftover::Kept { until });
                 }
+                // Only the conversion can find out which of its two nodes exists.
                 Stage::Converting => {
                     decision.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
-                // A released hold is not lost by the clock: heartbeats do not check it.
+                // A hold ends once. A lost hold keeps its first reason, and a released hold has
+                // left its node.
                 Stage::Lost(..) | Stage::Released => {}
             },
             HoldEvent::LeaseOver { now } => self.end_lease(now, &mut decision),
@@ -547,6 +562,8 @@ impl HoldState {
                 // A lease that is over is not extended, even if no other task has noticed the end.
                 self.end_lease(now, &mut decision);
                 if !self.is_lost_or_released() {
+                    // A lease of zero is over by now. It ends here instead of at the next look at
+                    // the clock, so that the caller finds the lock lost when the call returns.
                     self.lease_end = end;
                     self.end_lease(now, &mut decision);
                 }
@@ -557,13 +574,17 @@ impl HoldState {
                 // The lock may have been lost, released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
+                // This hold has ended before, so its holder learns nothing new. Other holds may
+                // have the node by now, and attempts may wait behind it: both are notified by the
+                // effects of `gone`.
                 } else if self.has_node(&node) {
                     self.end_leftover();
                     decision.gone = Some(node);
                 }
             }
             HoldEvent::SharedNodeDeleted { node } => {
-                // The hold that has found this out has told all others.
+                // The hold that has found this out notifies all others. So if this hold has ended
+                // before, there is nobody left to notify.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
                 } else if self.has_node(&node) {
@@ -573,6 +594,8 @@ impl HoldState {
             HoldEvent::OtherLost { reason, until } => {
                 decision.is_of_other = true;
                 match (self.stage, until) {
+                    // The holder works with the whole value until it is notified, so the node of
+                    // this hold is kept while the holder stops (docs/protocol.md#multi-lock-loss).
                     (Stage::Held, Some(until)) => {
                         decision.lost = self.lose(reason, Leftover::Kept { until });
                     }
@@ -583,10 +606,13 @@ impl HoldState {
                     (Stage::Converting, _) => {
                         decision.lost = self.lose(reason, Leftover::OfConversion);
                     }
+                    // This hold has ended before the notification arrived, and keeps its own
+                    // reason.
                     (Stage::Lost(..) | Stage::Released, _) => {}
                 }
             }
             HoldEvent::GraceOver => {
+                // The last guard may have been dropped in the meantime, which has deleted the node.
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
                     self.stage = Stage::Lost(reason, Leftover::None);
                     decision.delete = Some(self.deletion(false));
@@ -595,24 +621,34 @@ impl HoldState {
             HoldEvent::Release { lease, now } => self.release(lease, now, &mut decision),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
+                // A lock that is lost or released is not converted: another client may hold it.
                 _ => decision.refused = true,
             },
             HoldEvent::EndConversion { node, kind } => match self.stage {
                 Stage::Converting => {
                     (self.node, self.kind, self.stage) = (node, kind, Stage::Held);
                 }
+                // The lock was lost while the transaction was under way. The conversion deletes the
+                // node that its transaction has left.
                 _ => decision.refused = true,
             },
             HoldEvent::ConversionLost(reason) => {
+                // A hold that is lost already keeps its first reason. `ConversionOver` follows in
+                // either case, once the nodes are deleted.
                 if self.stage == Stage::Converting {
                     decision.lost = self.lose(reason, Leftover::OfConversion);
                 }
             }
             HoldEvent::ConversionOver(reason) => match self.stage {
+                // The session has ended, or the task of the conversion has ended early, for example
+                // by a panic. If that was after `EndConversion`, the lock is held again, but both
+                // nodes go to cleanup.
                 Stage::Held | Stage::Converting => {
                     decision.lost = self.lose(reason, Leftover::None);
                     decision.leaves = true;
                 }
+                // The guards were notified of the loss before. Now that the nodes are left to
+                // cleanup or deleted, another attempt of this client may start.
                 Stage::Lost(reason, Leftover::OfConversion) => {
                     self.stage = Stage::Lost(reason, Leftover::None);
                     decision.leaves = true;
@@ -650,6 +686,8 @@ impl HoldState {
 
     fn end(&mut self, reason: LostReason) -> Option<LostReason> {
         match self.stage {
+            // If the session has ended, the servers delete the node. If the holder has given the
+            // lock up, the session lives on, and the release deletes the node.
             Stage::Held => self.lose(reason, Leftover::OfSession),
             Stage::Converting => self.lose(reason, Leftover::OfConversion),
             Stage::Lost(..) | Stage::Released => None,
@@ -716,6 +754,7 @@ impl HoldState {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         decision.delete = Some(self.deletion(false));
                     }
+                    // The release waits for no deletion: the node is gone, or others delete it.
                     Leftover::OfConversion | Leftover::None => decision.report = Some(reason),
                 }
             }
