@@ -3,18 +3,20 @@
 //! Pure.
 //!
 //! ```text
-//!                 EndConversion               Release
-//!      Converting ------------> Held ----------------------> Released: its node is deleted, or handed over
-//!          |      <------------  |
-//!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
-//!          |                     |--- LeaseOver ------------> Lost, its node deleted at once
-//!          |                     |--- OtherLost ------------> Lost, its node kept until `until`, or deleted at once
-//!          |                     |--- Ended ----------------> Lost, its node goes with the session, or by a release
-//!          |                     '--- NodeDeleted ----------> Lost, its node gone
-//!          |
-//!          |--- LeaseExpired, LeaseOver, OtherLost, Ended, Release, ConversionLost
-//!          |                                        '-------> Lost, its nodes left to the conversion
-//!          '--- ConversionOver, also from Held -------------> Lost, its nodes deleted or with cleanup
+//!               EndConversion             Release
+//!    Converting ------------> Held ------------------> Released: node deleted, or handed over
+//!        |      <------------  |
+//!        |    BeginConversion  |--- LeaseExpired -----> Lost, node kept until `until`
+//!        |                     |--- LeaseOver --------> Lost, node deleted at once
+//!        |                     |--- OtherLost --------> Lost, node kept until `until`, or deleted
+//!        |                     |                        at once
+//!        |                     |--- Ended ------------> Lost, node deleted with the session, or
+//!        |                     |                        by a release
+//!        |                     '--- NodeDeleted ------> Lost, node gone
+//!        |
+//!        |--- LeaseExpired, LeaseOver, OtherLost, Ended, Release, ConversionLost
+//!        |                                        '---> Lost, nodes left to the conversion
+//!        '--- ConversionOver, also from Held ---------> Lost, nodes deleted or with cleanup
 //! ```
 //! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about
 //! the lease that the caller has set for this hold (docs/protocol.md#lease-over).
@@ -158,8 +160,8 @@ pub(crate) enum HoldEvent {
     /// The servers have said the same to another hold of this client, which had the node, or has it
     /// too.
     SharedNodeDeleted { node: Arc<str> },
-    /// Another hold of the same value is lost, and the value with it. The node of this one is kept
-    /// until then, or deleted at once.
+    /// Another hold of the same value is lost, and the value with it. The node of this hold is kept
+    /// until `until`, or deleted at once if there is no such moment.
     OtherLost {
         reason: LostReason,
         until: Option<Moment>,
@@ -266,8 +268,8 @@ pub(crate) enum Effect {
 /// The effects of one event, in the order in which they are to be carried out.
 #[must_use]
 pub(crate) struct Effects {
-    /// The effects that are left. An array needs no allocation: a lock is handed over in memory some
-    /// 300,000 times in a second.
+    /// The effects that are left. An array needs no allocation: a lock is handed over in memory
+    /// some 300,000 times in a second.
     left: std::array::IntoIter<Option<Effect>, 11>,
     /// How the hold is lost, after the event.
     lost: Option<LostReason>,
@@ -367,10 +369,10 @@ impl Decision {
             // The report comes before the holder is woken: a guard that is dropped then would
             // report a release.
             (new_loss.is_some() || is_released).then_some(Effect::ReportEnd(new_loss)),
-            // The other holds of the node are lost before the session or a holder knows of this loss:
-            // from here on none says that it is held, and no caller has the node next or joins them.
-            // A hold that has passed the node on loses them too: while holds are short, every answer
-            // about the node comes when another hold has it.
+            // The other holds of the node are lost before the session or a holder knows of this
+            // loss: from here on none says that it is held, and no caller has the node next or
+            // joins them. A hold that has passed the node on loses them too: while holds are short,
+            // every answer about the node comes when another hold has it.
             self.gone.clone().map(Effect::LoseSharers),
             // The next hold of the node is registered before the session forgets this one: in
             // between the session would have no lock, and no heartbeat.
@@ -748,8 +750,8 @@ impl HoldState {
                         decision.delete = Some(self.deletion(false));
                         decision.report = Some(reason);
                     }
-                    // The release has the answer to the deletion: the holder has given the lock up, or
-                    // the session is gone, and the node with it.
+                    // The release has the answer to the deletion: the holder has given the lock up,
+                    // or the session is gone, and the node with it.
                     Leftover::OfSession => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         decision.delete = Some(self.deletion(false));

@@ -19,8 +19,8 @@
 //! A transaction without a reply may have happened. The head sends it again with fresh ids until a
 //! reply is definite, and then looks for the leases of the earlier ones by their ids.
 //!
-//! The [attempt](crate::engine::attempts::permits_attempt) carries out each [`PermitsStep`] and returns its
-//! [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
+//! The [attempt](crate::engine::attempts::permits_attempt) carries out each [`PermitsStep`] and
+//! returns its [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants
 //! 1. Only the head of the queue of locks creates leases, by one transaction that deletes its lock
