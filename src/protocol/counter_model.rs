@@ -2,12 +2,12 @@
 //! schedules: lost requests, lost answers, writes that are committed any time later, servers that
 //! lag behind, callers that leave, other processes that count as well, and a node deleted by hand.
 //!
-//! The mutex excludes nothing here: no promise rests on it. In every schedule,
+//! A counter has no lock. Only the version in each write keeps these promises. In every schedule,
 //!
 //! - no number is handed out twice (docs/protocol.md#counter-ids);
-//! - a change that was reported as made was made once, on the value that was there, whatever comes
-//!   through later; a change that was reported as not made never is; a change of unknown outcome
-//!   was made at most once (docs/protocol.md#counter-writes);
+//! - a change that was reported as made was made once, on the value that was there, even if writes
+//!   without an answer arrive later; a change that was reported as not made never is; a change of
+//!   unknown outcome was made at most once (docs/protocol.md#counter-writes);
 //! - a value that was compared, or found to exist, existed at some moment during the call;
 //! - every change ends.
 

@@ -21,7 +21,7 @@ pub(crate) enum Answered {
     /// The read node exists. Its name is unique, so a transaction of this downgrade created it and
     /// deleted the write node.
     Done,
-    /// Of the kind `NoNode` if the write node, or the directory, does not exist.
+    /// The kind is `NoNode` if the write node or the directory does not exist.
     Failed(Failure),
 }
 

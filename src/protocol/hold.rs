@@ -261,7 +261,8 @@ pub(crate) enum Effect {
     Delete(Deletion),
     /// The callers of this client at this path know that the hold has ended, and left its node.
     LeaveNode,
-    /// They know that the hold is lost, and has left its node unless that is kept.
+    /// The callers of this client at this path know that the hold is lost, and has left its node
+    /// unless the node is kept.
     LoseNode,
 }
 
@@ -391,7 +392,8 @@ impl Decision {
             // The attempts of this client that wait behind the node go on from here, behind the
             // holder.
             self.gone.map(Effect::ForgetNode),
-            // A loss is the answer whatever becomes of the deletion, which otherwise answers.
+            // After a loss the answer is the loss, and does not wait for the deletion. Otherwise
+            // the result of the deletion is the answer.
             self.report.map(|reason| Effect::Answer(Some(reason))),
             // The deletion lets other clients in, behind all of the above.
             self.delete.map(Effect::Delete),
@@ -744,7 +746,7 @@ impl HoldState {
             }
             Stage::Lost(reason, leftover) => {
                 match leftover {
-                    // The loss is reported, whatever happens to the node.
+                    // The release reports the loss, and does not wait for the deletion.
                     Leftover::Kept { .. } => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         decision.delete = Some(self.deletion(false));
@@ -1466,7 +1468,7 @@ mod tests {
             (false, true)
         );
         assert_eq!(leased.lease_remaining(UNTIL), Some(Duration::ZERO));
-        // Of a lock that is lost nothing is left, in whatever way it was lost.
+        // Nothing is left of the lease of a lost lock, for each kind of loss.
         assert_eq!(
             after(&[extend(END), expired()]).lease_remaining(NOW),
             Some(Duration::ZERO)

@@ -26,7 +26,7 @@
 //! 1. Only the head of the queue of locks creates leases, by one transaction that deletes its lock
 //!    node too. So only the head adds leases, and a list of leases that was sent after the list of
 //!    locks that showed the head never shows too few (docs/protocol.md#permits-by-one-transaction).
-//! 2. **Every child of the directory of leases counts**, whatever its name: it may be another
+//! 2. **Every child of the directory of leases counts**, with any name: the child may be another
 //!    client's lease.
 //! 3. The deletion of the lock node makes the transaction happen once at most. If the repetition of
 //!    a transaction finds no lock node, either an earlier transaction has happened, whose leases a

@@ -203,8 +203,8 @@ impl World<'_> {
                         queue.step_aside(attempt_number(number), current);
                     });
                 }
-                // The retry policy is never exhausted here, so each attempt ends by a grant or
-                // because its caller leaves.
+                // The retry policy is never exhausted here, so an attempt ends by a grant, as a try
+                // of a busy lock, or because its caller leaves.
                 self.on(i, contender, AcquireEvent::Retry);
             }
             Doing::Queued(contender, AcquireStep::Do(request)) => self.ask(i, contender, request),

@@ -118,7 +118,8 @@ impl Schedule<'_> {
         if let Some(task) = self.turns.next_patient(&ready, holds_long) {
             return Some(task);
         }
-        // The sessions of nodes that cannot be deleted end at last.
+        // Nobody is ready. Attempts may wait behind nodes whose deletion was refused, until the
+        // sessions of these nodes end here.
         let stuck = std::mem::take(&mut self.world.directory.stuck);
         self.world
             .directory
@@ -265,7 +266,7 @@ const fn twice(role: Role) -> Role {
     }
 }
 
-/// The same, which releases the lock when all others wait.
+/// Returns the role with a hold that ends when all others wait.
 const fn long(role: Role) -> Role {
     Role {
         holds_long: true,
@@ -273,7 +274,7 @@ const fn long(role: Role) -> Role {
     }
 }
 
-/// The same, of the other client.
+/// Returns the role for the other client.
 const fn other(role: Role) -> Role {
     Role { client: 1, ..role }
 }

@@ -135,7 +135,7 @@ impl Caller {
 
 /// A caller and the number of its question.
 type Waker = (usize, usize);
-/// The same, and when it was asked.
+/// A caller, the number of its question, and when it asked.
 type ListWaker = (usize, usize, usize);
 
 /// The state that the callers of a client share.
@@ -182,7 +182,7 @@ struct PendingDeletion {
 
 #[derive(Clone)]
 enum DeletionStage {
-    /// Not sent yet. `hand_over` is whether the lock may be handed over.
+    /// No request is sent yet. `hand_over` is whether the lock may be handed over.
     New {
         hand_over: bool,
     },
@@ -364,6 +364,7 @@ impl<'a> World<'a> {
     }
 }
 
+/// Returns a copy of an answer for one of several receivers. `Answer` itself is not `Clone`.
 fn copy(list: &Answer<Listing>) -> Answer<Listing> {
     match list {
         Answer::Is(listing) => Answer::Is(listing.clone()),

@@ -376,7 +376,7 @@ const WRITER: Caller = Caller {
     ..READER
 };
 
-/// The same, of the other client, twice.
+/// Returns the caller for the other client, with two attempts.
 fn other(caller: Caller) -> Caller {
     Caller {
         client: 1,
