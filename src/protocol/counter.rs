@@ -174,9 +174,11 @@ pub(crate) enum Unchanged {
     VersionsUsedUp,
     /// The value may have been written or not.
     Unknown,
-    /// Nothing was written: other processes changed the counter before each try.
+    /// Nothing was written, except for numbers that a reservation has given up: other processes
+    /// changed the counter, or deleted its directory, before each try.
     Contended,
-    /// Nothing was written: the last request failed.
+    /// Nothing was written, except for numbers that a reservation has given up: the last request
+    /// failed.
     Failed,
 }
 
@@ -236,6 +238,8 @@ impl Changing {
     /// Takes the outcome of the last request. Returns the next step.
     pub(crate) fn on(&mut self, event: CounterEvent) -> CounterStep {
         match event {
+            // The request may have arrived. A write is repeated with the same version, so a second
+            // commit is impossible.
             CounterEvent::Lost => {
                 self.lost();
                 self.again()
@@ -252,8 +256,13 @@ impl Changing {
                     Unchanged::Failed
                 })
             }
+            // The value may be old, because the connected server may lag behind. A write for an old
+            // version is refused, which costs one more try.
             CounterEvent::Paused => self.ask(CounterRequest::Read { sync: false }),
+            // A read in doubt is sent only after the repetition was refused, behind a `sync`.
             CounterEvent::Read(seen) if self.in_doubt => self.judge(seen),
+            // The node has been replaced or overwritten since the write without an answer, so
+            // nothing shows whether that write was committed.
             CounterEvent::Unusable(_) if self.in_doubt => not_done(Unchanged::Unknown),
             CounterEvent::Read(seen) => self.decide(seen),
             CounterEvent::Unusable(unusable) => not_done(Unchanged::Unusable(unusable)),
@@ -314,6 +323,8 @@ impl Changing {
                 version: 0,
                 czxid,
             })),
+            // Without the zxid of the creation, a later node at the same path could not be
+            // distinguished from this one, so the node is read.
             (_, None) => self.ask(CounterRequest::Read { sync: false }),
         }
     }
@@ -323,6 +334,8 @@ impl Changing {
             // The node may be that of the create whose answer was lost; its value decides.
             Change::Initialize(_) if self.in_doubt => self.ask(CounterRequest::Read { sync: true }),
             Change::Initialize(_) => done(false),
+            // The node is another process's, or that of an earlier create without an answer. In
+            // both cases its value is read before it is changed.
             _ => self.next_try(),
         }
     }
@@ -334,6 +347,7 @@ impl Changing {
             Change::Add(_) | Change::Reserve(_) => {
                 i64::try_from(i128::from(value) + self.change.delta())
             }
+            // An initialization writes by its create only, and does not come here.
             Change::Set(new) | Change::Initialize(new) => Ok(new),
             Change::CompareAndSet { expected, new } if value == expected => Ok(new),
             // The connected server may lag behind the others, and so may the value that it shows.
@@ -349,6 +363,9 @@ impl Changing {
             return not_done(Unchanged::Overflow { value });
         };
         match seen {
+            // The node is created with 0 and written afterwards. A create with the new value would
+            // not be safe to repeat: after a lost answer, `Exists` would not say whose value the
+            // node has.
             None => self.create(),
             // A write with the version -1 would be unconditional.
             Some(SeenCounter { version: -1, .. }) => not_done(Unchanged::VersionsUsedUp),
@@ -394,6 +411,8 @@ impl Changing {
             Change::Reserve(_) => self.next_try(),
             // The read needs a `sync`, because an earlier value of the counter proves nothing.
             _ if exists => self.ask(CounterRequest::Read { sync: true }),
+            // The node is gone, and with it the version that would show whether the first write was
+            // committed.
             _ => not_done(Unchanged::Unknown),
         }
     }
@@ -402,7 +421,9 @@ impl Changing {
     /// repetition was refused.
     fn judge(&mut self, seen: Option<SeenCounter>) -> CounterStep {
         if let Change::Initialize(value) = self.change {
-            // A first version with another value was created by another process.
+            // The create was refused because a node exists. With another value in its first
+            // version, that node was created by another process. With the same value it may be
+            // either's, and a later version hides the first value.
             let others = seen.is_some_and(|seen| seen.version == 0 && seen.value != value);
             return if others {
                 done(false)
@@ -430,6 +451,7 @@ impl Changing {
 
     fn unclear(&mut self) -> CounterStep {
         match self.change {
+            // Numbers that may belong to another caller are given up: a gap does no harm.
             Change::Reserve(_) => self.next_try(),
             _ => not_done(Unchanged::Unknown),
         }
@@ -448,6 +470,8 @@ impl Changing {
         if self.tries < MOST_TRIES {
             return self.ask(request(self.tries));
         }
+        // An initialization is in doubt if its create had no answer and the repetition found no
+        // directory.
         not_done(if self.is_in_doubt() {
             Unchanged::Unknown
         } else {

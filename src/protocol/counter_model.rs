@@ -2,12 +2,12 @@
 //! schedules: lost requests, lost answers, writes that are committed any time later, servers that
 //! lag behind, callers that leave, other processes that count as well, and a node deleted by hand.
 //!
-//! The mutex excludes nothing here: no promise rests on it. In every schedule,
+//! A counter has no lock. Only the version in each write keeps these promises. In every schedule,
 //!
 //! - no number is handed out twice (docs/protocol.md#counter-ids);
-//! - a change that was reported as made was made once, on the value that was there, whatever comes
-//!   through later; a change that was reported as not made never is; a change of unknown outcome
-//!   was made at most once (docs/protocol.md#counter-writes);
+//! - a change that was reported as made was made once, on the value that was there, even if writes
+//!   without an answer arrive later; a change that was reported as not made never is; a change of
+//!   unknown outcome was made at most once (docs/protocol.md#counter-writes);
 //! - a value that was compared, or found to exist, existed at some moment during the call;
 //! - every change ends.
 
@@ -139,8 +139,10 @@ impl<'a> World<'a> {
 
     fn begin(&mut self) -> Process {
         let number = i64::try_from(self.choices.below(4)).unwrap();
-        // Often enough the same as another's.
+        // The numbers are few, so that several processes often write the same value.
         let value = self.value();
+        // A counter of ids must not go back, so `Set` and negative additions are for the other
+        // schedules.
         let change = match (self.choices.below(8), self.rules.rises) {
             (0..3, _) => Change::Reserve(u32::try_from(number).unwrap().max(1)),
             (3, _) => Change::CompareAndSet {
@@ -174,6 +176,7 @@ impl<'a> World<'a> {
     fn set(&mut self, node: Option<SeenCounter>) {
         self.zxid += 1;
         self.node = node;
+        // Each state is kept, because servers that lag behind show old ones.
         self.history.push(node);
     }
 
@@ -184,10 +187,13 @@ impl<'a> World<'a> {
                 self.parent = true;
                 CounterEvent::ParentsMade
             }
+            // The leader decides by its own state, not by what the sender has read.
             CounterRequest::Create { .. } if !self.parent => CounterEvent::NoParent,
             CounterRequest::Create { .. } if self.node.is_some() => CounterEvent::Exists,
             CounterRequest::Create { value } => {
                 let czxid = self.zxid + 1;
+                // The create of any other change writes 0, the value that a missing node has, and
+                // counts for nothing.
                 if matches!(self.calls[call].change, Change::Initialize(_)) {
                     self.applied.push(Applied {
                         call,
@@ -202,12 +208,14 @@ impl<'a> World<'a> {
                     czxid,
                 }));
                 CounterEvent::Created {
+                    // Some answers have no valid Stat, so that the change has to read the node.
                     czxid: (!self.choices.chance(60)).then_some(czxid),
                 }
             }
             CounterRequest::Write { value, version } => match self.node {
                 None => CounterEvent::NoNode,
                 Some(node) if node.version != version => CounterEvent::BadVersion,
+                // The version may be right by chance, if the node was deleted and created again.
                 Some(node) => {
                     self.applied.push(Applied {
                         call,
@@ -235,6 +243,7 @@ impl<'a> World<'a> {
             self.processes[process].seen = 0;
         }
         let latest = self.latest();
+        // A server may lag behind, but never shows a session an older state than it has shown it.
         let lag = latest - self.processes[process].seen;
         let at = if !sync && self.choices.chance(80) {
             latest - self.choices.below(lag + 1)
@@ -250,12 +259,16 @@ impl<'a> World<'a> {
         let Process { call, request, .. } = self.processes[p];
         let event = match self.choices.next() {
             _ if matches!(request, CounterRequest::Pause { .. }) => CounterEvent::Paused,
+            // The request is lost.
             0..30 => CounterEvent::Lost,
+            // The request is under way, and is carried out at any time.
             30..60 if self.rules.late => {
                 self.fly(call, request);
                 CounterEvent::Lost
             }
+            // An overloaded server refuses the request.
             60..65 => CounterEvent::NotDone,
+            // The retry policy is exhausted, or the servers refuse the request.
             65..70 => {
                 let lost = self.choices.chance(128);
                 if lost {
@@ -263,6 +276,7 @@ impl<'a> World<'a> {
                 }
                 CounterEvent::Failed { lost }
             }
+            // The request is carried out, and the answer is lost.
             70..120 => match request {
                 CounterRequest::Read { .. } => CounterEvent::Lost,
                 request => {
@@ -274,12 +288,15 @@ impl<'a> World<'a> {
                 CounterRequest::Read { sync } => self.read(p, sync),
                 request => {
                     let answer = self.apply(call, request);
+                    // The answer to a write comes after the commit, which the session sees from
+                    // then on.
                     self.processes[p].seen = self.latest();
                     answer
                 }
             },
         };
         match event {
+            // A number belongs to the node from which it was computed.
             CounterEvent::Read(Some(SeenCounter { czxid, .. }))
             | CounterEvent::Created { czxid: Some(czxid) } => {
                 self.calls[call].base = Some(czxid);
@@ -296,6 +313,7 @@ impl<'a> World<'a> {
     }
 
     fn fly(&mut self, call: usize, request: CounterRequest) {
+        // A read that arrives late changes nothing.
         if self.rules.late && !matches!(request, CounterRequest::Read { .. }) {
             self.flying.push((call, request));
         }
@@ -309,7 +327,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Something that no step of a process is.
+    /// Lets something happen that is not a step of a process.
     fn happen(&mut self) {
         match self.choices.below(8) {
             0..4 => self.land(),
@@ -322,9 +340,12 @@ impl<'a> World<'a> {
                 }
                 self.processes[p] = self.begin();
             }
+            // Another process deletes the node, or its directory once that is empty.
             5 if self.rules.deleted && self.node.is_some() => self.set(None),
             5 if self.rules.deleted => self.parent = false,
             _ => {
+                // A peer adds 1. Its write names a version like any other, so one step stands for
+                // its read and its write.
                 if let Some(node) = self.node {
                     let value = node.value + 1;
                     self.peers.push(value);
@@ -342,6 +363,8 @@ impl<'a> World<'a> {
     fn end(&mut self) {
         assert!(!self.choices.are_left());
         let last = self.calls.len();
+        // A change ends after 30 tries at the latest, and a try takes a few steps. Calls that begin
+        // now are not followed.
         for _ in 0..200 {
             for p in 0..PROCESSES {
                 if self.processes[p].call < last {
@@ -364,6 +387,8 @@ impl<'a> World<'a> {
 
     fn check(&self) {
         let mut numbers = BTreeSet::new();
+        // Numbers are unique only if the counter never goes back, by a lower value or by a
+        // deletion.
         for number in &self.peers {
             assert!(
                 !self.rules.rises || self.rules.deleted || numbers.insert(*number),
@@ -403,8 +428,8 @@ impl<'a> World<'a> {
         let what = || format!("{call:?} {made:?}");
         let value = |node: &Option<SeenCounter>| node.map_or(0, |node| node.value);
         let written: Vec<&Applied> = match (call.change, outcome) {
-            // Numbers that were given up were written too, perhaps. A value that occurs again,
-            // because the counter was set back or deleted, counts once.
+            // Additions whose numbers were given up may have been made, too. A value that occurs
+            // again, because the counter was set back or deleted, counts once.
             (Change::Reserve(_), Ok(Changed::To(last))) => {
                 let it =
                     |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
@@ -419,6 +444,7 @@ impl<'a> World<'a> {
             _ => made.iter().collect(),
         };
         match (call.change, outcome) {
+            // One write was made, to the node that was read, from the value that the result claims.
             (Change::Add(_) | Change::Reserve(_), Ok(Changed::To(new))) => {
                 let [applied] = written[..] else {
                     panic!("{}", what())
@@ -437,6 +463,8 @@ impl<'a> World<'a> {
                 assert_eq!((made[0].from, made[0].to), (expected, new), "{}", what());
             }
             (Change::CompareAndSet { expected, .. }, Ok(Changed::Set(false))) => {
+                // Nothing was written, and at some moment of the call the value was not the
+                // expected one.
                 assert!(made.is_empty(), "{}", what());
                 assert!(
                     during.iter().any(|node| value(node) != expected),
@@ -445,7 +473,8 @@ impl<'a> World<'a> {
                 );
             }
             (Change::Initialize(_), Ok(Changed::Set(true))) => {
-                // Created, deleted, and created by the repetition.
+                // The node of a create without an answer may have been deleted, so that the
+                // repetition has created another.
                 assert!(
                     made.len() == 1 || self.rules.deleted && made.len() > 1,
                     "{}",
@@ -457,6 +486,8 @@ impl<'a> World<'a> {
                 assert!(during.iter().any(Option::is_some), "{}", what());
             }
             (Change::Set(new), Ok(Changed::Set(true))) => {
+                // Another process may have set the same value, which is a success for this caller,
+                // too.
                 assert!(made.len() <= 1, "{}", what());
                 assert!(during.iter().any(|node| value(node) == new), "{}", what());
             }

@@ -21,7 +21,7 @@ pub(crate) enum Answered {
     /// The read node exists. Its name is unique, so a transaction of this downgrade created it and
     /// deleted the write node.
     Done,
-    /// Of the kind `NoNode` if the write node, or the directory, does not exist.
+    /// The kind is `NoNode` if the write node or the directory does not exist.
     Failed(Failure),
 }
 
@@ -64,15 +64,20 @@ impl Downgrade {
     /// Handles the answer to the transaction. Returns the next step.
     pub(crate) fn on(&mut self, answer: Answered) -> DowngradeStep {
         let failure = match answer {
+            // The read node exists, by this transaction or by an earlier one without an answer.
             Answered::Done => return DowngradeStep::Finish(Downgraded::Done),
             Answered::Failed(failure) => failure,
         };
         self.is_uncertain |= failure.kind == FailureKind::Unknown;
         match failure.kind {
+            // When the session ends, the servers delete whichever of the two nodes exists.
             FailureKind::SessionGone => DowngradeStep::Finish(Downgraded::SessionGone),
-            // If an earlier transaction had been carried out, the read node would exist.
+            // Neither node exists: an earlier transaction that was carried out would have left the
+            // read node, which the answer `Done` reports. So another process has deleted the write
+            // node, and the next contender may hold the lock.
             FailureKind::NoNode => DowngradeStep::Finish(Downgraded::NodeDeleted),
-            // A transaction sets no watch, of which there could be too many.
+            // The refusal of a repetition does not say what became of the transaction before it. A
+            // transaction sets no watch, so `TooManyWatches` does not occur here.
             FailureKind::Refused(_) | FailureKind::TooManyWatches => {
                 DowngradeStep::Finish(if self.is_uncertain {
                     Downgraded::Unknown
@@ -80,6 +85,8 @@ impl Downgrade {
                     Downgraded::Refused(failure)
                 })
             }
+            // Only the end of the session bounds the repetitions. An end by a guess could delete
+            // the node that holds the lock, or leave the other one.
             FailureKind::NotNow | FailureKind::Unknown => {
                 let failures = self.failures;
                 self.failures = failures.saturating_add(1);

@@ -3,18 +3,20 @@
 //! Pure.
 //!
 //! ```text
-//!                 EndConversion               Release
-//!      Converting ------------> Held ----------------------> Released: its node is deleted, or handed over
-//!          |      <------------  |
-//!          |    BeginConversion  |--- LeaseExpired ---------> Lost, its node kept until `until`
-//!          |                     |--- LeaseOver ------------> Lost, its node deleted at once
-//!          |                     |--- OtherLost ------------> Lost, its node kept until `until`, or deleted at once
-//!          |                     |--- Ended ----------------> Lost, its node goes with the session, or by a release
-//!          |                     '--- NodeDeleted ----------> Lost, its node gone
-//!          |
-//!          |--- LeaseExpired, LeaseOver, OtherLost, Ended, Release, ConversionLost
-//!          |                                        '-------> Lost, its nodes left to the conversion
-//!          '--- ConversionOver, also from Held -------------> Lost, its nodes deleted or with cleanup
+//!               EndConversion             Release
+//!    Converting ------------> Held ------------------> Released: node deleted, or handed over
+//!        |      <------------  |
+//!        |    BeginConversion  |--- LeaseExpired -----> Lost, node kept until `until`
+//!        |                     |--- LeaseOver --------> Lost, node deleted at once
+//!        |                     |--- OtherLost --------> Lost, node kept until `until`, or deleted
+//!        |                     |                        at once
+//!        |                     |--- Ended ------------> Lost, node deleted with the session, or
+//!        |                     |                        by a release
+//!        |                     '--- NodeDeleted ------> Lost, node gone
+//!        |
+//!        |--- LeaseExpired, LeaseOver, OtherLost, Ended, Release, ConversionLost
+//!        |                                        '---> Lost, nodes left to the conversion
+//!        '--- ConversionOver, also from Held ---------> Lost, nodes deleted or with cleanup
 //! ```
 //! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about
 //! the lease that the caller has set for this hold (docs/protocol.md#lease-over).
@@ -158,8 +160,8 @@ pub(crate) enum HoldEvent {
     /// The servers have said the same to another hold of this client, which had the node, or has it
     /// too.
     SharedNodeDeleted { node: Arc<str> },
-    /// Another hold of the same value is lost, and the value with it. The node of this one is kept
-    /// until then, or deleted at once.
+    /// Another hold of the same value is lost, and the value with it. The node of this hold is kept
+    /// until `until`, or deleted at once if there is no such moment.
     OtherLost {
         reason: LostReason,
         until: Option<Moment>,
@@ -190,6 +192,8 @@ impl HoldEvent {
             | Self::OtherLost { .. }
             | Self::GraceOver
             | Self::Release { .. } => true,
+            // These events delete no node, or only nodes of a conversion, which keeps a ticket of
+            // its own.
             Self::LeaseExpired { .. }
             | Self::Ended(_)
             | Self::NodeDeleted { .. }
@@ -216,6 +220,7 @@ impl HoldEvent {
             {
                 return None;
             }
+            // A caller that has set the lease has chosen the end, and needs no time to stop.
             LostReason::LeaseOver => None,
             LostReason::SessionExpired
             | LostReason::SessionReplaced
@@ -256,15 +261,16 @@ pub(crate) enum Effect {
     Delete(Deletion),
     /// The callers of this client at this path know that the hold has ended, and left its node.
     LeaveNode,
-    /// They know that the hold is lost, and has left its node unless that is kept.
+    /// The callers of this client at this path know that the hold is lost, and has left its node
+    /// unless the node is kept.
     LoseNode,
 }
 
 /// The effects of one event, in the order in which they are to be carried out.
 #[must_use]
 pub(crate) struct Effects {
-    /// The effects that are left. An array needs no allocation: a lock is handed over in memory some
-    /// 300,000 times in a second.
+    /// The effects that are left. An array needs no allocation: a lock is handed over in memory
+    /// some 300,000 times in a second.
     left: std::array::IntoIter<Option<Effect>, 11>,
     /// How the hold is lost, after the event.
     lost: Option<LostReason>,
@@ -289,10 +295,14 @@ impl Effects {
     /// caller has to wait for another node.
     pub(crate) fn passed_on(&mut self, deletion: Option<Deletion>) {
         let stays = deletion.is_none();
+        // A release reports the result of the deletion. Without a deletion the result is known now,
+        // so the answer takes the place of the deletion.
         let mut rest = Some(deletion.map_or(Effect::Answer(self.lost), Effect::Delete));
         for slot in self.left.as_mut_slice() {
             match slot {
                 Some(Effect::Delete(_)) => *slot = rest.take(),
+                // The hold has left its node by `PassOn` already, so the path has nothing more to
+                // learn.
                 Some(Effect::LeaveNode | Effect::LoseNode) if stays => *slot = None,
                 _ => {}
             }
@@ -360,10 +370,10 @@ impl Decision {
             // The report comes before the holder is woken: a guard that is dropped then would
             // report a release.
             (new_loss.is_some() || is_released).then_some(Effect::ReportEnd(new_loss)),
-            // The other holds of the node are lost before the session or a holder knows of this loss:
-            // from here on none says that it is held, and no caller has the node next or joins them.
-            // A hold that has passed the node on loses them too: while holds are short, every answer
-            // about the node comes when another hold has it.
+            // The other holds of the node are lost before the session or a holder knows of this
+            // loss: from here on none says that it is held, and no caller has the node next or
+            // joins them. A hold that has passed the node on loses them too: while holds are short,
+            // every answer about the node comes when another hold has it.
             self.gone.clone().map(Effect::LoseSharers),
             // The next hold of the node is registered before the session forgets this one: in
             // between the session would have no lock, and no heartbeat.
@@ -382,7 +392,8 @@ impl Decision {
             // The attempts of this client that wait behind the node go on from here, behind the
             // holder.
             self.gone.map(Effect::ForgetNode),
-            // A loss is the answer whatever becomes of the deletion, which otherwise answers.
+            // After a loss the answer is the loss, and does not wait for the deletion. Otherwise
+            // the result of the deletion is the answer.
             self.report.map(|reason| Effect::Answer(Some(reason))),
             // The deletion lets other clients in, behind all of the above.
             self.delete.map(Effect::Delete),
@@ -501,6 +512,9 @@ impl HoldState {
                 lease_end: self.lease_end,
             },
             Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => {
+                // The hold still counts as one of the session's, so that heartbeats and spare
+                // connections keep the session alive until the holder or the conversion has
+                // finished with the node.
                 Registration::Active { lease_end: None }
             }
             Stage::Lost(_, Leftover::Kept { until }) => Registration::Kept { until },
@@ -533,13 +547,18 @@ impl HoldState {
         let mut decision = Decision::default();
         match event {
             HoldEvent::LeaseExpired { until } => match self.stage {
+                // The session may still live on the servers. The node is kept, so that no other
+                // client is granted the lock while the holder stops
+                // (docs/protocol.md#lost-lock-keeps-its-node).
                 Stage::Held => {
                     decision.lost = self.lose(LostReason::LeaseExpired, Leftover::Kept { until });
                 }
+                // Only the conversion can find out which of its two nodes exists.
                 Stage::Converting => {
                     decision.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
-                // A released hold is not lost by the clock: heartbeats do not check it.
+                // A hold ends once. A lost hold keeps its first reason, and a released hold has
+                // left its node.
                 Stage::Lost(..) | Stage::Released => {}
             },
             HoldEvent::LeaseOver { now } => self.end_lease(now, &mut decision),
@@ -547,6 +566,8 @@ impl HoldState {
                 // A lease that is over is not extended, even if no other task has noticed the end.
                 self.end_lease(now, &mut decision);
                 if !self.is_lost_or_released() {
+                    // A lease of zero is over by now. It ends here instead of at the next look at
+                    // the clock, so that the caller finds the lock lost when the call returns.
                     self.lease_end = end;
                     self.end_lease(now, &mut decision);
                 }
@@ -557,13 +578,17 @@ impl HoldState {
                 // The lock may have been lost, released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
+                // This hold has ended before, so its holder learns nothing new. Other holds may
+                // have the node by now, and attempts may wait behind it: both are notified by the
+                // effects of `gone`.
                 } else if self.has_node(&node) {
                     self.end_leftover();
                     decision.gone = Some(node);
                 }
             }
             HoldEvent::SharedNodeDeleted { node } => {
-                // The hold that has found this out has told all others.
+                // The hold that has found this out notifies all others. So if this hold has ended
+                // before, there is nobody left to notify.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
                 } else if self.has_node(&node) {
@@ -573,6 +598,8 @@ impl HoldState {
             HoldEvent::OtherLost { reason, until } => {
                 decision.is_of_other = true;
                 match (self.stage, until) {
+                    // The holder works with the whole value until it is notified, so the node of
+                    // this hold is kept while the holder stops (docs/protocol.md#multi-lock-loss).
                     (Stage::Held, Some(until)) => {
                         decision.lost = self.lose(reason, Leftover::Kept { until });
                     }
@@ -583,10 +610,13 @@ impl HoldState {
                     (Stage::Converting, _) => {
                         decision.lost = self.lose(reason, Leftover::OfConversion);
                     }
+                    // This hold has ended before the notification arrived, and keeps its own
+                    // reason.
                     (Stage::Lost(..) | Stage::Released, _) => {}
                 }
             }
             HoldEvent::GraceOver => {
+                // The last guard may have been dropped in the meantime, which has deleted the node.
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
                     self.stage = Stage::Lost(reason, Leftover::None);
                     decision.delete = Some(self.deletion(false));
@@ -595,24 +625,34 @@ impl HoldState {
             HoldEvent::Release { lease, now } => self.release(lease, now, &mut decision),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
+                // A lock that is lost or released is not converted: another client may hold it.
                 _ => decision.refused = true,
             },
             HoldEvent::EndConversion { node, kind } => match self.stage {
                 Stage::Converting => {
                     (self.node, self.kind, self.stage) = (node, kind, Stage::Held);
                 }
+                // The lock was lost while the transaction was under way. The conversion deletes the
+                // node that its transaction has left.
                 _ => decision.refused = true,
             },
             HoldEvent::ConversionLost(reason) => {
+                // A hold that is lost already keeps its first reason. `ConversionOver` follows in
+                // either case, once the nodes are deleted.
                 if self.stage == Stage::Converting {
                     decision.lost = self.lose(reason, Leftover::OfConversion);
                 }
             }
             HoldEvent::ConversionOver(reason) => match self.stage {
+                // The session has ended, or the task of the conversion has ended early, for example
+                // by a panic. If that was after `EndConversion`, the lock is held again, but both
+                // nodes go to cleanup.
                 Stage::Held | Stage::Converting => {
                     decision.lost = self.lose(reason, Leftover::None);
                     decision.leaves = true;
                 }
+                // The guards were notified of the loss before. Now that the nodes are left to
+                // cleanup or deleted, another attempt of this client may start.
                 Stage::Lost(reason, Leftover::OfConversion) => {
                     self.stage = Stage::Lost(reason, Leftover::None);
                     decision.leaves = true;
@@ -650,6 +690,8 @@ impl HoldState {
 
     fn end(&mut self, reason: LostReason) -> Option<LostReason> {
         match self.stage {
+            // If the session has ended, the servers delete the node. If the holder has given the
+            // lock up, the session lives on, and the release deletes the node.
             Stage::Held => self.lose(reason, Leftover::OfSession),
             Stage::Converting => self.lose(reason, Leftover::OfConversion),
             Stage::Lost(..) | Stage::Released => None,
@@ -704,18 +746,19 @@ impl HoldState {
             }
             Stage::Lost(reason, leftover) => {
                 match leftover {
-                    // The loss is reported, whatever happens to the node.
+                    // The release reports the loss, and does not wait for the deletion.
                     Leftover::Kept { .. } => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         decision.delete = Some(self.deletion(false));
                         decision.report = Some(reason);
                     }
-                    // The release has the answer to the deletion: the holder has given the lock up, or
-                    // the session is gone, and the node with it.
+                    // The release has the answer to the deletion: the holder has given the lock up,
+                    // or the session is gone, and the node with it.
                     Leftover::OfSession => {
                         self.stage = Stage::Lost(reason, Leftover::None);
                         decision.delete = Some(self.deletion(false));
                     }
+                    // The release waits for no deletion: the node is gone, or others delete it.
                     Leftover::OfConversion | Leftover::None => decision.report = Some(reason),
                 }
             }
@@ -1425,7 +1468,7 @@ mod tests {
             (false, true)
         );
         assert_eq!(leased.lease_remaining(UNTIL), Some(Duration::ZERO));
-        // Of a lock that is lost nothing is left, in whatever way it was lost.
+        // Nothing is left of the lease of a lost lock, for each kind of loss.
         assert_eq!(
             after(&[extend(END), expired()]).lease_remaining(NOW),
             Some(Duration::ZERO)

@@ -114,6 +114,8 @@ impl Lease {
         Self {
             timeout,
             margin,
+            // With the strict margin the lease lasts for 0.3 T. T/6 would be more than half of
+            // that, so the interval is T/10 then.
             heartbeat_interval: (timeout / 6).min(timeout.saturating_sub(margin) / 3),
         }
     }
@@ -156,6 +158,8 @@ impl Lease {
     /// Returns the state of the lease at `now`.
     pub(crate) fn state(&self, last_renewal: Option<Moment>, now: Moment) -> LeaseState {
         let Some(last_renewal) = last_renewal else {
+            // No write of this session has been answered yet, so nothing proves how long the
+            // servers will keep the session.
             return LeaseState::Expired;
         };
         // A lease ends at its last moment, not after it: the servers may expire the session then.

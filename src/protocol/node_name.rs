@@ -169,6 +169,8 @@ fn parse(number: &[u8]) -> Option<i32> {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
+    // `%010d` counts the sign as one of the ten characters, so a negative number has nine digits,
+    // or ten for -1,000,000,000 and below.
     if !matches!((negative, digits.len()), (false | true, 10) | (true, 9)) {
         return None;
     }

@@ -19,14 +19,14 @@
 //! A transaction without a reply may have happened. The head sends it again with fresh ids until a
 //! reply is definite, and then looks for the leases of the earlier ones by their ids.
 //!
-//! The [attempt](crate::engine::attempts::permits_attempt) carries out each [`PermitsStep`] and returns its
-//! [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
+//! The [attempt](crate::engine::attempts::permits_attempt) carries out each [`PermitsStep`] and
+//! returns its [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants
 //! 1. Only the head of the queue of locks creates leases, by one transaction that deletes its lock
 //!    node too. So only the head adds leases, and a list of leases that was sent after the list of
 //!    locks that showed the head never shows too few (docs/protocol.md#permits-by-one-transaction).
-//! 2. **Every child of the directory of leases counts**, whatever its name: it may be another
+//! 2. **Every child of the directory of leases counts**, with any name: the child may be another
 //!    client's lease.
 //! 3. The deletion of the lock node makes the transaction happen once at most. If the repetition of
 //!    a transaction finds no lock node, either an earlier transaction has happened, whose leases a
@@ -246,9 +246,13 @@ impl Taking {
     pub(crate) fn on(&mut self, event: PermitsEvent) -> PermitsStep {
         match event {
             PermitsEvent::Looked(Answer::Is(seen)) => self.judge(&seen),
+            // The failed request is sent again after a pause. If a watch failed, that request is
+            // the look, because a change may have been missed.
             PermitsEvent::Looked(Answer::No(failure))
             | PermitsEvent::Made(Answer::No(failure))
             | PermitsEvent::WatchFailed(failure) => self.failed(failure),
+            // The transaction that found no directory is sent next. It needs no other look: without
+            // the directory there were no leases, and only the head creates some.
             PermitsEvent::Made(Answer::Is(())) => {
                 (self.making, self.made) = (false, true);
                 PermitsStep::Do(self.next.clone())
@@ -256,6 +260,8 @@ impl Taking {
             PermitsEvent::Retry if self.making => PermitsStep::Do(PermitsRequest::MakeLeases),
             PermitsEvent::Retry => PermitsStep::Do(self.next.clone()),
             PermitsEvent::Taken { ids, outcome } => self.not_taken(ids, outcome),
+            // This session owns the leases, so the earlier transaction has committed, and has
+            // deleted the lock node with it.
             PermitsEvent::Inspected(Answer::Is(names)) => {
                 PermitsStep::Finish(PermitsOutcome::Granted { names })
             }
@@ -276,6 +282,7 @@ impl Taking {
             }
             PermitsEvent::GiveUp => {
                 let last = self.last_failure.take();
+                // A pause follows a failure, so there is one.
                 let last = last.unwrap_or_else(|| FailureKind::Unknown.into());
                 self.end(NoPermits::Other(NoGrant::KeptFailing(last)))
             }
@@ -348,6 +355,8 @@ impl Taking {
             return self.end(NoPermits::TooMany { limit });
         }
         let watched = matches!(self.next, PermitsRequest::Look { watch: true, .. });
+        // The servers have answered, so a later failure is the first of a new row. Repetitions of a
+        // transaction do not come here, because no look is sent between them.
         self.failures = 0;
         if free(limit, seen.leases.len()) >= self.wanted {
             let slots = free_slots(&seen.leases, self.wanted);
@@ -374,6 +383,8 @@ impl Taking {
 
     fn not_taken(&mut self, ids: Vec<String>, outcome: Taken) -> PermitsStep {
         match outcome {
+            // The transaction may have committed, or may do so later. It is sent again with fresh
+            // ids; whichever commits first deletes the lock node, and the others fail.
             Taken::Failed(failure) if failure.kind == FailureKind::Unknown => {
                 self.unknown.push(ids);
                 self.failed(failure)
@@ -389,6 +400,8 @@ impl Taking {
                 self.lock_gone = true;
                 self.look(false, false)
             }
+            // Nothing was created, and earlier transactions without an answer are decided, too. The
+            // look shows their leases, or the new limit.
             Taken::LimitChanged => self.look(false, false),
             Taken::NoDirectory => {
                 self.making = true;
@@ -397,6 +410,8 @@ impl Taking {
                     // which counts as a failure, so that the retry policy bounds the repetitions.
                     return self.failed(FailureKind::NoNode.into());
                 }
+                // Nobody has taken a permit here yet, or the servers have deleted the empty
+                // container.
                 PermitsStep::Do(PermitsRequest::MakeLeases)
             }
             Taken::Failed(failure) => self.failed(failure),
@@ -417,6 +432,7 @@ impl Taking {
     }
 
     fn failed(&mut self, failure: Failure) -> PermitsStep {
+        // No repetition helps after a refusal or the end of the session.
         if let Some(why) = NoGrant::of(&failure) {
             return self.end(NoPermits::Other(why));
         }
@@ -474,6 +490,7 @@ pub(crate) fn slot_of(name: &str) -> Option<(u32, u32)> {
 /// Returns the first lease that was taken under another limit.
 pub(crate) fn other_limit(leases: &[String], stated: u32) -> Option<(u32, &str)> {
     leases.iter().find_map(|name| match slot_of(name) {
+        // The leases of other clients name no limit, so they only count.
         Some((_, limit)) if limit != stated => Some((limit, name.as_str())),
         _ => None,
     })
@@ -489,6 +506,8 @@ fn free_slots(leases: &[String], wanted: u32) -> Vec<u32> {
         let slot = usize::try_from(slot)
             .ok()
             .and_then(|slot| taken.get_mut(slot));
+        // A slot above the range was taken under a higher limit, and occupies none of these
+        // numbers.
         if let Some(slot) = slot {
             *slot = true;
         }

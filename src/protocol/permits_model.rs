@@ -77,6 +77,8 @@ impl Servers {
         };
         Seen {
             leases: self.leases.keys().cloned().collect(),
+            // Releases are carried out at once here, so no lease of this client is waiting for its
+            // deletion.
             leaving: 0,
             limit,
         }
@@ -84,6 +86,8 @@ impl Servers {
 
     fn create(&mut self, owner: usize, beginning: &str) -> String {
         let name = format!("{beginning}{:010}", self.number());
+        // The directory is missing here only for a head of Curator's, which creates it with its
+        // lease.
         self.directory = true;
         self.leases.insert(name.clone(), owner);
         self.changes += 1;
@@ -95,6 +99,8 @@ impl Servers {
     }
 
     fn commit(&mut self, owner: usize, sent: &Sent) -> Taken {
+        // ZooKeeper reports the first operation that fails. The creates come first in the
+        // transaction, then the deletion of the lock node, then the check of the limit.
         if !self.directory {
             return Taken::NoDirectory;
         }
@@ -128,6 +134,7 @@ impl Servers {
             self.leases.len(),
             self.leases
         );
+        // Leases of Curator's have no slot, and count for the limit only.
         let mut slots: Vec<u32> = self
             .leases
             .keys()
@@ -217,6 +224,7 @@ impl World {
     /// Decides the outcome of transactions that were not answered.
     fn decide(&mut self, i: usize, choices: &mut Choices) {
         for sent in std::mem::take(&mut self.actors[i].late) {
+            // Otherwise the transaction was lost with its connection.
             if !choices.chance(128) {
                 self.servers.commit(i, &sent);
             }
@@ -225,10 +233,12 @@ impl World {
 
     /// The nodes that an attempt leaves: cleanup deletes them, after all earlier requests.
     fn leave(&mut self, i: usize, lock: u64, orphans: &Orphans, choices: &mut Choices) {
+        // The deletion of the lock node follows in the same session, so no transaction comes later.
         self.decide(i, choices);
         self.servers.locks.retain(|(other, _)| *other != lock);
         let left: Vec<String> = self.servers.leases.keys().cloned().collect();
         for name in left {
+            // Cleanup knows some leases by name and others by the id of a create without an answer.
             let unknown = id(&name).is_some_and(|id| orphans.ids.iter().any(|other| other == id));
             if unknown || orphans.names.contains(&name) {
                 self.servers.delete_lease(&name);
@@ -250,6 +260,7 @@ impl World {
     /// Returns whether an actor has something to do, and is not done.
     fn is_ready(&self, i: usize) -> bool {
         match &self.actors[i].doing {
+            // Only the head looks at the leases. The others watch the lock node before their own.
             Doing::Queued(lock) => self.servers.is_head(*lock) || !self.servers.has_lock(*lock),
             Doing::AtHead {
                 lock,
@@ -258,10 +269,14 @@ impl World {
                 watched,
                 ..
             } => {
+                // The head is woken by a change of the leases or the limit. The head does not watch
+                // its lock node, and notices a deletion by a check from time to time.
                 self.servers.changes != watched.expect("it waits without a watch")
                     || !self.servers.has_lock(*lock)
             }
             Doing::Java { lease, .. } => {
+                // Curator's head has created its lease, and waits until the leases, with its own,
+                // are within the limit.
                 let leases = &self.servers.leases;
                 !leases.contains_key(lease) || leases.len() <= self.servers.limit() as usize
             }
@@ -299,6 +314,8 @@ impl World {
                     Doing::Java { lock, lease }
                 }
             },
+            // Curator deletes the lock node by a separate request, after it has counted the leases.
+            // If another process has deleted its lease, the head queues again.
             Doing::Java { lock, lease } => {
                 self.servers.locks.retain(|(other, _)| *other != lock);
                 match self.servers.leases.contains_key(&lease) {
@@ -310,6 +327,8 @@ impl World {
                 names
                     .iter()
                     .for_each(|name| self.servers.delete_lease(name));
+                // A lease that is left would be that of a second transaction, and no caller would
+                // return it.
                 self.nothing_of(i);
                 Doing::Idle
             }
@@ -337,7 +356,9 @@ impl World {
         choices: &mut Choices,
     ) -> Doing {
         let event = match (&step, answer) {
+            // An answer is handled in a separate turn, so that faults happen while it is under way.
             (_, Some(answer)) => answer,
+            // Without a change the head has a turn only if its lock node is gone.
             (PermitsStep::Wait, None) if watched == Some(self.servers.changes) => {
                 PermitsEvent::LockDeleted
             }
@@ -347,9 +368,12 @@ impl World {
                 false => PermitsEvent::Retry,
             },
             (PermitsStep::Do(request), None) => {
+                // The servers carry out the requests of a session in order: earlier transactions
+                // without an answer are decided before this request.
                 self.decide(i, choices);
                 let answer = self.answer(i, lock, request, choices);
                 if let PermitsRequest::Look { watch, .. } = request {
+                    // The list and its watch are one request, so nothing changes between them.
                     watched = watch.then_some(self.servers.changes);
                 }
                 return Doing::AtHead {
@@ -373,6 +397,7 @@ impl World {
                     self.actors[i].wanted.map(|n| n as usize),
                     "not as many as asked for"
                 );
+                // More leases would be those of two transactions that have both committed.
                 let own = self
                     .servers
                     .leases
@@ -387,6 +412,8 @@ impl World {
                 return Doing::Holds(names.clone());
             }
             (PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans }), None) => {
+                // A head that still has its lock node would lose its place in the queue for
+                // nothing.
                 assert!(!self.servers.has_lock(lock), "it is there");
                 self.leave(i, lock, orphans, choices);
                 return Doing::Idle;
@@ -433,6 +460,7 @@ impl World {
                 PermitsEvent::Inspected(Answer::No(unknown()))
             }
             PermitsRequest::Inspect { names } => {
+                // As in the engine, the first lease stands for all of its transaction.
                 PermitsEvent::Inspected(match self.servers.leases.contains_key(&names[0]) {
                     true => Answer::Is(names.clone()),
                     false => Answer::no(FailureKind::NoNode),
@@ -443,6 +471,8 @@ impl World {
                     take.limit_version, self.actors[i].limit_version,
                     "the limit that was read is checked"
                 );
+                // The ids are fresh for each request, so the leases of a repetition have other
+                // names.
                 let ids: Vec<String> = take
                     .slots
                     .iter()
@@ -454,10 +484,13 @@ impl World {
                     lock,
                 };
                 let outcome = match choices.rarely(102, 4) {
+                    // The transaction is carried out, and its answer is lost.
                     1 => {
                         self.servers.commit(i, &sent);
                         Taken::Failed(unknown())
                     }
+                    // The connection is lost while the transaction is under way: the next request
+                    // of the session decides whether it is committed.
                     2 => {
                         self.actors[i].late.push(sent);
                         Taken::Failed(unknown())
@@ -471,7 +504,7 @@ impl World {
         }
     }
 
-    /// Something that goes wrong, or changes.
+    /// Lets a fault or a change happen.
     fn fault(&mut self, fault: Fault, i: usize, choices: &mut Choices) {
         match fault {
             Fault::Leaves => {
@@ -500,6 +533,7 @@ impl World {
                     other => other,
                 };
             }
+            // The servers carry out nothing of an expired session, and delete its nodes.
             Fault::SessionExpires => {
                 self.actors[i].late.clear();
                 self.servers.locks.retain(|(_, owner)| *owner != i);
@@ -534,11 +568,14 @@ impl World {
             }
             Fault::LimitChanges => {
                 self.servers.version += 1;
+                // The new limit may be below the number of leases that are held, and of permits
+                // that are wanted.
                 let permits = u32::try_from(1 + choices.below(4)).expect("few");
                 self.servers.limit = Some((permits, self.servers.version));
                 self.servers.changes += 1;
             }
             Fault::DirectoryRemoved => {
+                // The servers delete a directory only when it is empty.
                 if self.servers.leases.is_empty() {
                     self.servers.directory = false;
                 }
@@ -616,6 +653,7 @@ fn run(choices: &[u8]) -> usize {
             world.fault(fault, i, &mut choices);
             idle = 0;
         }
+        // At the end all take turns, so that each attempt can be served.
         let i = match choices.is_over() {
             true => turn % world.actors.len(),
             false => choices.below(world.actors.len()),
@@ -629,6 +667,7 @@ fn run(choices: &[u8]) -> usize {
         }
         granted += usize::from(!held_before && world.is_holder(i));
         idle = if is_ready || keeps { 0 } else { idle + 1 };
+        // If no actor was ready in all these turns, all wait for each other, and `check_end` fails.
         if world.is_done() || idle > 2_000 {
             break;
         }
@@ -653,9 +692,12 @@ fn take_turns(actors: Vec<Actor>, choices: &mut Choices) {
     let mut turns = Turns::new();
     loop {
         let ready: Vec<usize> = (0..all).filter(|i| world.is_ready(*i)).collect();
+        // If none is ready, all are done, or a wake-up was lost, which `check_end` finds.
         let Some(i) = turns.next(&ready) else { break };
         let mut events = vec![Event::Step, Event::Hold];
         let contends = |i: &usize| !matches!(world.actors[*i].doing, Doing::Idle | Doing::Done);
+        // An actor that contends may leave or lose its session in each turn. The other faults
+        // concern the directories, so they are offered once.
         for i in (0..all).filter(contends) {
             events
                 .extend([Fault::Leaves, Fault::SessionExpires].map(|fault| Event::Fault(fault, i)));

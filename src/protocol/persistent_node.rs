@@ -77,7 +77,8 @@ pub(crate) fn state_by(
     // created a node of the same session at the path.
     if ephemeral_owner == session && created {
         PersistentNodeState::Present
-    // The servers delete the node of an earlier session when they expire that session.
+    // The node goes with its session, so this client only has to wait. A deletion by its name could
+    // hit the node of another owner that comes first.
     } else if ephemeral_owner != session && earlier.contains(&ephemeral_owner) {
         PersistentNodeState::Absent
     } else {

@@ -118,6 +118,7 @@ impl ConnectionHistory {
         let Some(connected_at) = self.connected_at.take() else {
             return;
         };
+        // Renewals are compared, not counted: any write that was answered moves the last renewal.
         let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;
         // A session without a lock has nothing to write, so its silence does not count.
         if !in_use || answered {

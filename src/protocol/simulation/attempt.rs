@@ -1,4 +1,5 @@
-//! Attempts, from the beginning to the grant.
+//! Attempts, from the beginning to the grant: carries out the steps of the real `Acquiring` against
+//! the directory of the model, in the order in which the engine does.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +23,8 @@ impl World<'_> {
             fair,
             ..
         } = match &mut self.callers[i].role {
+            // An enumerated team has fixed roles. Callers of drawn schedules draw a new one for
+            // each attempt.
             Some(role) => {
                 role.attempts -= 1;
                 *role
@@ -44,6 +47,7 @@ impl World<'_> {
         } else {
             IfBusy::Wait
         };
+        // Mutexes and fair locks share a queue, and so do readers and writers.
         let reads = !self.in_memory() && self.choices.chance(140);
         let fair = self.in_memory() && self.choices.chance(190);
         let kind = if reads { Kind::Shared } else { Kind::Exclusive };
@@ -65,6 +69,7 @@ impl World<'_> {
         self.clients[self.callers[i].client]
             .contending
             .remove(&number);
+        // An attempt that leaves passes its turn on, or all behind it would wait for its create.
         self.queue(self.callers[i].client, |queue, _| {
             queue.remove(attempt_number(number));
         });
@@ -86,6 +91,8 @@ impl World<'_> {
 
     pub(super) fn step(&mut self, i: usize) {
         match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+            // With few contenders the lock is free most of the time, as grants without a list
+            // require.
             Doing::Idle if self.few && !self.choices.chance(24) => {}
             Doing::Idle => self.start(i),
             Doing::Begins => {
@@ -95,6 +102,8 @@ impl World<'_> {
                     fair,
                     ..
                 } = self.callers[i];
+                // Only waiters of a fair lock wait in memory for a node of the same client. The
+                // other attempts watch it, like any other node.
                 let waits = if fair {
                     OwnPredecessor::InMemory
                 } else {
@@ -117,6 +126,8 @@ impl World<'_> {
                     .filter(|(answered, _)| *answered == asked);
                 match (listed, creation) {
                     (Some((_, list)), Some(Creation { id, create })) => {
+                        // The create was answered before the list, but both are handled together,
+                        // as in the engine.
                         let (list, standing) = (Some(list), Standing::Unknown);
                         let event = AcquireEvent::Created {
                             id,
@@ -148,6 +159,8 @@ impl World<'_> {
                 downgrade,
             } => self.downgrading(i, name, new, downgrade),
             Doing::Watching(contender, name) => {
+                // A watch may also end because the connection is interrupted. In both cases the
+                // attempt lists again.
                 if !self.directory.nodes.contains_key(&name) || self.choices.chance(16) {
                     self.on(i, contender, AcquireEvent::Changed);
                 } else {
@@ -156,8 +169,12 @@ impl World<'_> {
             }
             Doing::Waiting(contender, question) => {
                 let event = match self.answer(i, question) {
+                    // One transaction has deleted the holder's node while this attempt's existed.
                     Some(Notice::HandedOver) => AcquireEvent::HandedOver,
+                    // The node in memory is gone, and had waited for a node of another session,
+                    // which this attempt watches now.
                     Some(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+                    // Only the servers can show who is first.
                     Some(Notice::Look) => AcquireEvent::Changed,
                     Some(notice) => panic!("{notice:?} to one that waits for a node"),
                     None => return self.waits_on(i, Doing::Waiting(contender, question)),
@@ -169,6 +186,8 @@ impl World<'_> {
             }
             Doing::Queued(_, AcquireStep::Finish(outcome)) => self.finish(i, outcome),
             Doing::Queued(contender, step) if self.choices.chance(10) => {
+                // The caller leaves before the request is sent. The step may name nodes that are to
+                // be deleted.
                 self.give_up(i, contender.abandon_after(step));
             }
             Doing::Queued(contender, AcquireStep::Pause { .. }) => {
@@ -184,6 +203,8 @@ impl World<'_> {
                         queue.step_aside(attempt_number(number), current);
                     });
                 }
+                // The retry policy is never exhausted here, so an attempt ends by a grant, as a try
+                // of a busy lock, or because its caller leaves.
                 self.on(i, contender, AcquireEvent::Retry);
             }
             Doing::Queued(contender, AcquireStep::Do(request)) => self.ask(i, contender, request),
@@ -202,6 +223,8 @@ impl World<'_> {
     pub(super) fn leave(&mut self, i: usize) {
         let step = AcquireStep::Do(AcquireRequest::List);
         match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+            // A list leaves nothing on the servers, so the step stands for each wait without a
+            // create or a watch.
             Doing::ForTurn(contender, _)
             | Doing::Waiting(contender, _)
             | Doing::ForList(contender, _, None) => {
@@ -242,20 +265,27 @@ impl World<'_> {
                     self.callers[i].doing = Doing::Waiting(contender, question);
                     return;
                 }
+                // The queue does not know the predecessor any more, because that node is gone. The
+                // attempt lists, as after the same answer to a watch.
                 AcquireEvent::WatchFailed(FailureKind::NoNode.into())
             }
             AcquireRequest::MakeParents => {
+                // Another attempt may have created the directory in the meantime.
                 if self.directory.missing {
                     self.directory.make_again();
                 }
                 AcquireEvent::ParentsMade(Answer::Is(()))
             }
             AcquireRequest::List => {
+                // The list decides what the attempt waits for next, so an earlier wait must not
+                // wake it.
                 if let Some(own) = own.filter(|_| in_memory) {
                     self.queue(self.callers[i].client, |queue, session| {
                         queue.stop_waiting(session, &own);
                     });
                 }
+                // The engine shares lists only among the attempts of a fair lock. Here readers and
+                // writers share them, too, and only mutexes list separately.
                 if fair || !in_memory {
                     return self.ask_list(i, contender, None);
                 }
@@ -269,6 +299,8 @@ impl World<'_> {
             AcquireRequest::Inspect { .. } if self.choices.chance(40) => {
                 AcquireEvent::Inspected(Answer::no(FailureKind::Unknown))
             }
+            // A list has shown a node of a create without an answer. Its Stat shows that it is this
+            // session's.
             AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
                 if in_memory {
                     self.queue(self.callers[i].client, |queue, session| {
@@ -282,6 +314,7 @@ impl World<'_> {
                 AcquireEvent::Inspected(Answer::no(FailureKind::NoNode))
             }
             AcquireRequest::Watch { predecessor } => {
+                // Waiters behind this node in memory inherit the watch if this attempt gives up.
                 if let Some(own) = own.filter(|_| fair) {
                     self.queue(self.callers[i].client, |queue, session| {
                         queue.watch(session, &own, &predecessor);
@@ -293,6 +326,7 @@ impl World<'_> {
                     self.callers[i].doing = Doing::Watching(contender, predecessor);
                     return;
                 } else {
+                    // The predecessor was deleted before the watch was set.
                     AcquireEvent::WatchFailed(FailureKind::NoNode.into())
                 }
             }
@@ -306,6 +340,7 @@ impl World<'_> {
         let (start, session) = self.queue(self.callers[i].client, |queue, session| {
             (queue.ask_list(session, waker), session)
         });
+        // No task sends lists in this session at the moment, so this attempt starts one.
         if start {
             self.clients[self.callers[i].client].listers.push(Lister {
                 session,
@@ -320,14 +355,18 @@ impl World<'_> {
     pub(super) fn list_next(&mut self, c: usize, k: usize) {
         let session = self.clients[c].listers[k].session;
         match self.clients[c].listers[k].under_way.take() {
+            // The servers carry the list out when it is sent. The answer arrives in a later step,
+            // so that changes come in between.
             None => match self.queue(c, |queue, _| queue.next_list(session)) {
                 Some(wakers) => {
                     let sent = (wakers, self.directory.list(), self.directory.clock);
                     self.clients[c].listers[k].under_way = Some(sent);
                 }
+                // No attempt waits for a list, so the task ends.
                 None => drop(self.clients[c].listers.remove(k)),
             },
             Some((wakers, list, sent)) => {
+                // One answer serves all, so a lost one is lost for all.
                 let lost = self.choices.chance(40);
                 for waker in wakers {
                     assert!(
@@ -356,8 +395,11 @@ impl World<'_> {
 
     pub(super) fn on(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
         let (c, kind) = (self.callers[i].client, self.callers[i].kind);
+        // The state machine decides by the nodes that this client knows at this moment.
         let ModelClient { queue, session, .. } = &self.clients[c];
         let step = contender.on(event, &|name| queue.knows(*session, name));
+        // If two creates of the attempt have succeeded, the later node is deleted at once
+        // (docs/protocol.md#extra-node).
         for name in contender.take_orphans().names {
             self.pass_to_cleanup(i, name, false);
         }
@@ -366,6 +408,7 @@ impl World<'_> {
             self.queue(c, |queue, session| queue.set_ahead(session, own, ahead));
         }
         self.callers[i].doing = Doing::Queued(contender, step);
+        // As in the engine, nothing happens between an answer and the outcome that it proves.
         if let Doing::Queued(_, AcquireStep::Finish(_)) = &self.callers[i].doing {
             self.step(i);
         }
@@ -374,6 +417,8 @@ impl World<'_> {
     /// Creates if it is its turn.
     pub(super) fn may_create(&mut self, i: usize, contender: Acquiring) {
         let (c, number) = (self.callers[i].client, self.callers[i].number);
+        // A try does not wait for its turn, so it may overtake others
+        // (docs/protocol.md#arrival-order).
         if self.callers[i].if_busy == IfBusy::Wait {
             let question = self.question();
             self.callers[i].notice = None;
@@ -392,6 +437,8 @@ impl World<'_> {
             }
             let contending = &mut self.clients[c].contending;
             if contending[&number] != session {
+                // Each attempt that arrived earlier and wants to create has created in this session
+                // by now, or has stepped aside.
                 let overtaken = contending
                     .range(..number)
                     .find(|(_, created)| **created != session);
@@ -416,9 +463,13 @@ impl World<'_> {
         let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
         let kind = self.callers[i].kind;
         let expects = self.may_be_first(c, kind);
+        // The list is left out if the number of the new node may suffice: after grants that found
+        // the lock free, or behind the last node of this client.
         let list_too = self.queue(c, |queue, session| {
             !(expects || fair && queue.may_skip_list(session))
         });
+        // The next attempt may create now. Its request follows on the same connection, so its
+        // number is greater.
         self.queue(c, |queue, session| {
             queue.step_aside(attempt_number(number), session);
         });
@@ -426,7 +477,9 @@ impl World<'_> {
         let lost = self.choices.rarely(40, 3);
         let create = if lost > 0 {
             match lost {
-                // Carried out, with a lost answer; or still under way; or lost.
+                // The create is carried out and its answer is lost, or the create is still under
+                // way, until a later request of the session is answered, or the create itself is
+                // lost.
                 1 if !self.directory.missing => {
                     drop(self.directory.create(self.owner(i), &beginning));
                 }
@@ -435,6 +488,8 @@ impl World<'_> {
             }
             Answer::no(FailureKind::Unknown)
         } else if self.directory.missing {
+            // The attempt creates again in the same session, and until then those that arrived
+            // later wait for it.
             if let Some(created) = self.clients[c].contending.get_mut(&number) {
                 *created = SessionNumber::default();
             }
@@ -449,12 +504,16 @@ impl World<'_> {
                 self.in_memory(),
                 classify(&node.name, self.directory.naming),
             ) {
+                // A node that cleanup has to delete is not a live contender
+                // (docs/protocol.md#live-contender).
                 let leaving: BTreeSet<_> = self
                     .deletions
                     .iter()
                     .map(|deletion| deletion.name.clone())
                     .collect();
                 let leaving = |name: &str| leaving.contains(name);
+                // If the number follows that of the client's last node, that node is the
+                // predecessor, without a list (docs/protocol.md#waiting-in-memory).
                 let before = self.queue(c, |queue, session| {
                     let before = queue.created(session, &node.name, sequence);
                     before.filter(|before| queue.is_live(session, &before.name, &leaving))
@@ -469,6 +528,7 @@ impl World<'_> {
         if list_too && (fair || !self.in_memory()) {
             return self.ask_list(i, contender, Some(Creation { id, create }));
         }
+        // A cut connection may lose the list, although the create was answered.
         let list = list_too.then(|| match self.choices.chance(40) {
             true => Answer::no(FailureKind::Unknown),
             false => self.directory.list(),
@@ -498,10 +558,13 @@ impl World<'_> {
     pub(super) fn finish(&mut self, i: usize, outcome: AcquireOutcome) {
         match outcome {
             AcquireOutcome::Granted { name, czxid, also } => {
+                // Creates without an answer may have left further nodes, which would block the next
+                // contender.
                 self.clean(i, also);
                 let number = self.callers[i].number;
                 self.note_grant(self.callers[i].client, &name, czxid);
                 self.queue(self.callers[i].client, |queue, session| {
+                    // A holder waits for no node, and a later notice must not reach its caller.
                     queue.stop_waiting(session, &name);
                     queue.remove(attempt_number(number));
                 });
@@ -509,7 +572,8 @@ impl World<'_> {
                     .contending
                     .remove(&number);
                 if !self.directory.nodes.contains_key(&name) {
-                    // The node existed when the servers showed it.
+                    // The node existed when the servers showed it last. Only another process can
+                    // have deleted it since then.
                     let deleted_by_hand = self.directory.deleted_by_hand.get(&name);
                     let in_time = deleted_by_hand.is_some_and(|at| *at > self.callers[i].seen);
                     assert!(in_time, "granted by a node that is not there");
@@ -517,6 +581,8 @@ impl World<'_> {
                 self.callers[i].doing = Doing::Holding { name };
             }
             AcquireOutcome::NotGranted { why, orphans } => {
+                // Only a try ends without a grant here: the servers of the model refuse no create,
+                // list or watch, and repetitions are not bounded.
                 assert_eq!(why, NoGrant::WouldBlock);
                 self.give_up(i, orphans);
             }

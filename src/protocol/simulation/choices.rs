@@ -1,5 +1,19 @@
 //! Where the choices of a schedule come from: drawn at random, or listed one string after the
 //! other.
+//!
+//! A model asks for a choice wherever something may go wrong, and wherever one of several events
+//! may be the next. The first alternative is that all goes well; any other is a *deviation*.
+//!
+//! - **Drawn** choices are bytes of proptest, with a weight for each deviation. A schedule may have
+//!   many deviations, and proptest shrinks it after a failure.
+//! - **Listed** choices are all strings with at most a few deviations. [`every`] first runs the
+//!   string without one. Each run records how many alternatives each point had, from which follow
+//!   the strings with one more deviation at a later point. So each string is run, none twice among
+//!   those of its length, and those with the fewest deviations come first.
+//!
+//! In listed schedules all tasks take [turns](Turns), so that the string without deviations is one
+//! fair schedule. A task that is held makes no step until nobody else is ready, which stands for a
+//! delay of any length.
 
 use std::panic::Location;
 
@@ -54,7 +68,9 @@ impl Choices {
     /// Returns a byte, by which a drawn schedule makes its next choice.
     pub(in crate::protocol) fn next(&mut self) -> u8 {
         match self {
+            // No chance is greater than this byte, so nothing goes wrong from here on.
             Self::Drawn(bytes) => bytes.next().unwrap_or(u8::MAX),
+            // A listed schedule has its events from an enumeration, and draws no weights.
             Self::Listed(_) => u8::MAX,
         }
     }
@@ -63,11 +79,14 @@ impl Choices {
     /// and 0 otherwise.
     #[track_caller]
     pub(in crate::protocol) fn rarely(&mut self, n: u8, ways: usize) -> usize {
+        // An enumeration has no weights: each way is one alternative, and is tried as often as any
+        // other.
         if let Self::Listed(listed) = self {
             return listed.choose(1 + ways, Location::caller());
         }
         match self.next() < n {
             false => 0,
+            // One way needs no further byte, which keeps the strings of bytes short.
             true if ways == 1 => 1,
             true => 1 + self.below(ways),
         }
@@ -82,6 +101,7 @@ impl Choices {
     #[track_caller]
     pub(in crate::protocol) fn below(&mut self, n: usize) -> usize {
         match self {
+            // Bytes that have run out give 255 modulo `n`, which need not be the first alternative.
             Self::Drawn(_) => usize::from(self.next()) % n,
             Self::Listed(listed) => listed.choose(n, Location::caller()),
         }
@@ -106,6 +126,8 @@ impl Choices {
             trace,
         }) = self
         {
+            // The place in the code does not say which of many events a number means, so the model
+            // names it.
             let last = taken.checked_sub(1).and_then(|last| deviations.get(last));
             if last.is_some_and(|last| last.point + 1 == alternatives.len()) {
                 trace.push(format!("{what:?}"));
@@ -116,7 +138,11 @@ impl Choices {
 
 impl Listed {
     fn choose(&mut self, alternatives: usize, at: &Location<'_>) -> usize {
+        // A point is identified by how many choices came before it. The model is deterministic, so
+        // the same deviations lead to the same points.
         let point = self.alternatives.len();
+        // The alternatives are recorded in each run, because a deviation changes what comes after
+        // it.
         self.alternatives.push(alternatives);
         match self.deviations.get(self.taken) {
             Some(deviation) if deviation.point == point => {
@@ -137,9 +163,11 @@ impl Listed {
 impl Listed {
     /// Returns the strings that deviate at one later point too.
     fn one_more(&self) -> impl Iterator<Item = Vec<Deviation>> {
+        // Only later points are added, so each set of deviations is run once.
         let from = self.deviations.last().map_or(0, |last| last.point + 1);
         let points = self.alternatives.iter().copied().enumerate().skip(from);
         points.flat_map(move |(point, alternatives)| {
+            // Alternative 0 is the course without a deviation, which is this string itself.
             (1..alternatives).map(move |alternative| {
                 let mut next = self.deviations.clone();
                 next.push(Deviation { point, alternative });
@@ -151,6 +179,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
+        // A failed schedule is reproduced by its deviations, so these are printed.
         if std::thread::panicking() {
             eprintln!(
                 "with {} deviations: {:#?}",
@@ -193,11 +222,14 @@ impl<T: Copy + Ord> Turns<T> {
         self.count += 1;
         assert!(self.count < 2_000, "it does not end");
         loop {
+            // Patient tasks, such as a holder that keeps the lock, have a turn only if no other
+            // task can go on.
             for patient in [false, true] {
                 let is_free =
                     |task: &&T| !self.held.contains(task) && is_patient(**task) == patient;
                 let mut free = ready.iter().filter(is_free);
                 let first = free.clone().next();
+                // The turn goes round in the order of the tasks, and begins again after the last.
                 if let Some(next) = free.find(|task| Some(**task) > self.last).or(first) {
                     return Some(*next);
                 }
@@ -205,6 +237,7 @@ impl<T: Copy + Ord> Turns<T> {
             if self.held.is_empty() {
                 return None;
             }
+            // Everything that is ready is held, so the task that was held first goes on.
             self.held.remove(0);
         }
     }
@@ -244,6 +277,7 @@ pub(in crate::protocol) fn count(
 pub(in crate::protocol) fn every(most: usize, mut run: impl FnMut(&mut Choices)) -> usize {
     let mut count = 0;
     for wanted in 0..=most {
+        // The search begins with the schedule without deviations, in which all goes well.
         let mut open = vec![Vec::new()];
         while let Some(deviations) = open.pop() {
             let (alternatives, trace) = (Vec::new(), Vec::new());
@@ -258,6 +292,7 @@ pub(in crate::protocol) fn every(most: usize, mut run: impl FnMut(&mut Choices))
                 continue;
             };
             assert_eq!(
+                // A deviation that was not taken means that the model is not deterministic.
                 listed.taken,
                 listed.deviations.len(),
                 "the same choices have led elsewhere"

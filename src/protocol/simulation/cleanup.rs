@@ -1,4 +1,5 @@
-//! How the nodes that are left over are deleted.
+//! How the nodes that are left over are deleted: by a hand-over or a plain deletion each, whose
+//! request or answer may be lost. The real `LocalQueue` then decides which attempts are notified.
 
 use super::choices::Fate;
 use super::{DeletionStage, Doing, PendingDeletion, World};
@@ -7,6 +8,8 @@ use crate::protocol::local_queue::Gone;
 
 impl World<'_> {
     pub(super) fn settle_late(&mut self, i: usize) {
+        // The servers carry out the requests of a session in order. So when a later one is sent,
+        // the create under way is carried out, or was lost with its connection.
         if let Some(beginning) = self.callers[i].late.take() {
             if !self.choices.chance(128) && !self.directory.missing {
                 self.directory.create(self.owner(i), &beginning);
@@ -61,6 +64,8 @@ impl World<'_> {
         let there = self.directory.nodes.contains_key(&name);
         let next = match at {
             DeletionStage::New { hand_over } => {
+                // The successor is chosen when the transaction is sent, and not before: another
+                // node may be next by then.
                 let heir = self.clients[client]
                     .queue
                     .heir(session, &name)
@@ -70,26 +75,35 @@ impl World<'_> {
                 })
             }
             DeletionStage::HandingOver { to } => {
+                // The transaction checks the successor's node, and deletes the holder's.
                 let both = there && self.directory.nodes.contains_key(&to);
                 let fate = self.choices.fate();
                 if both && fate != (Fate::Lost { carried_out: false }) {
                     self.delete(&name);
                 }
                 match (fate, both) {
+                    // The hand-over is sent once. A plain deletion decides its outcome, and makes
+                    // the successor list (docs/protocol.md#waiting-in-memory).
                     (Fate::Lost { .. }, _) => DeletionStage::Plain,
                     (Fate::Answered, true) => DeletionStage::HandedOver {
                         to,
                         at: self.directory.clock,
                     },
+                    // One of the two nodes is deleted already, so nothing is changed. A plain
+                    // deletion is right in either case.
                     (Fate::Answered, false) => DeletionStage::Plain,
                 }
             }
+            // The servers refuse the deletion, for example by a changed ACL. The node stays until
+            // its session ends.
             DeletionStage::Plain if self.choices.chance(8) => {
                 self.directory.stuck.insert(name.clone());
                 DeletionStage::Unclear
             }
             DeletionStage::Plain => match self.choices.fate() {
                 Fate::Lost { carried_out } => {
+                    // The deletion is repeated until there is a definite answer. The answer to the
+                    // repetition is then that there is no such node.
                     if carried_out {
                         self.delete(&name);
                     }
@@ -101,11 +115,15 @@ impl World<'_> {
                 }
                 Fate::Answered => DeletionStage::Unclear,
             },
+            // The client has its answer, and notifies the attempts that wait behind the node.
             heard => {
                 self.deletions.remove(k);
                 let how = match &heard {
                     DeletionStage::Deleted => Gone::Deleted,
                     DeletionStage::HandedOver { to, at } => {
+                        // The transaction has shown that the successor's node existed when it was
+                        // carried out. If that node was deleted since, the successor is found by
+                        // its wait.
                         let heir = self.directory.nodes.get(to).map(|(caller, _)| *caller);
                         if let Some(heir) = heir.or_else(|| self.waits_as(to)) {
                             self.callers[heir].seen = *at;

@@ -1,4 +1,5 @@
-//! The model of a lock directory.
+//! The model of a lock directory: the numbers of sequential nodes, the zxids of creations, and a
+//! directory that is deleted and created again, as ZooKeeper has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +46,7 @@ impl Directory {
     }
 
     pub(super) fn create(&mut self, owner: (usize, u64), beginning: &str) -> OwnNode {
+        // A sequential node gets the count of creates before it, of children of any name.
         let name = format!("{beginning}{:010}", self.created);
         self.nodes.insert(name.clone(), owner);
         OwnNode {
@@ -64,6 +66,7 @@ impl Directory {
     /// Creates the directory, which restarts the numbers.
     pub(super) fn make_again(&mut self) {
         self.missing = false;
+        // The numbers of the new directory may be those of nodes that clients still know.
         self.created = 0;
         self.zxid += 1;
         self.czxid = self.zxid;
@@ -72,6 +75,7 @@ impl Directory {
     pub(super) fn list(&self) -> Answer<Listing> {
         match self.missing {
             true => Answer::no(FailureKind::NoNode),
+            // `Queue::read` is the library's, so that its order of the contenders is tested, too.
             false => Answer::Is(Queue::read(
                 self.nodes.keys().cloned().collect(),
                 self.naming,
@@ -81,6 +85,8 @@ impl Directory {
 
     /// Creates a node with this full name, and deletes another, unless that has happened before.
     pub(super) fn exchange(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Answered {
+        // The name has a fresh id, so only an earlier transaction of the same downgrade can have
+        // created the node.
         if self.nodes.contains_key(create) {
             return Answered::Done;
         }
@@ -88,6 +94,7 @@ impl Directory {
             return Answered::Failed(FailureKind::NoNode.into());
         }
         self.nodes.insert(create.to_owned(), owner);
+        // The name is not sequential, but the create counts for the numbers of later nodes.
         self.count(create);
         Answered::Done
     }

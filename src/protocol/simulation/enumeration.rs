@@ -67,6 +67,7 @@ impl Schedule<'_> {
                 .iter()
                 .map(move |lister| Task::Lister(c, lister.session))
         });
+        // A watch is a task while its request or its answer is under way.
         let watches = clients()
             .filter(|(_, client)| client.without_list.is_asked())
             .map(|(c, _)| Task::Watch(c));
@@ -87,10 +88,13 @@ impl Schedule<'_> {
         };
         match &caller.doing {
             Doing::Idle => caller.role.is_some_and(|role| role.attempts > 0),
+            // An attempt that waits in memory depends on its notice. If the notice is missing, the
+            // attempt is never ready, and the end of the schedule shows it.
             Doing::ForTurn(_, question) | Doing::Waiting(_, question) => is_notified(*question),
             Doing::ForList(_, question, _) => {
                 caller.listed.as_ref().is_some_and(|(of, _)| of == question)
             }
+            // The servers notify a watch once, when the node is deleted.
             Doing::Watching(_, name) => !self.world.directory.nodes.contains_key(name),
             Doing::Begins
             | Doing::Queued(..)
@@ -103,6 +107,7 @@ impl Schedule<'_> {
     fn turn(&mut self) -> Option<Task> {
         let ready = self.ready();
         let callers = &self.world.callers;
+        // Holders that keep the lock make the others queue, which short holds would not.
         let holds_long = |task| match task {
             Task::Caller(i) => {
                 let Caller { doing, role, .. } = &callers[i];
@@ -113,7 +118,8 @@ impl Schedule<'_> {
         if let Some(task) = self.turns.next_patient(&ready, holds_long) {
             return Some(task);
         }
-        // The sessions of nodes that cannot be deleted end at last.
+        // Nobody is ready. Attempts may wait behind nodes whose deletion was refused, until the
+        // sessions of these nodes end here.
         let stuck = std::mem::take(&mut self.world.directory.stuck);
         self.world
             .directory
@@ -133,6 +139,8 @@ impl Schedule<'_> {
             ..
         } = &self.world;
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];
+        // A caller may leave at any time, but where a request is under way, the request itself has
+        // that choice.
         let may_leave = |doing: &Doing| {
             matches!(
                 doing,
@@ -147,6 +155,7 @@ impl Schedule<'_> {
             .enumerate()
             .filter(|(_, caller)| may_leave(&caller.doing));
         events.extend(leaving.map(|(i, _)| Event::Leave(i)));
+        // The end of a session without attempts and nodes would change nothing.
         let has_session = |c: usize| {
             let is_busy =
                 |caller: &Caller| caller.client == c && !matches!(caller.doing, Doing::Idle);
@@ -154,6 +163,8 @@ impl Schedule<'_> {
         };
         events.extend((0..CLIENTS).filter(|c| has_session(*c)).map(Event::Expire));
         events.extend((0..directory.nodes.len()).map(Event::DeleteNode));
+        // The model of a downgrade does not know a missing directory, so only mutexes and fair
+        // locks meet one.
         if self.world.in_memory() {
             events.push(Event::RemoveDirectory);
             let watches = clients
@@ -171,6 +182,8 @@ impl Schedule<'_> {
         match task {
             Task::Caller(i) => world.step(i),
             Task::Deletion(id) => {
+                // Deletions and listers are found by their ids, because their places change when
+                // one ends.
                 let k = world
                     .deletions
                     .iter()
@@ -191,6 +204,8 @@ impl Schedule<'_> {
     fn run(mut self) -> usize {
         while let Some(turn) = self.turn() {
             let world = &mut self.world;
+            // By the clock, a grant is compared with deletions by other processes: the node has to
+            // exist when the servers show it.
             world.directory.clock += 1;
             let events = self.events(turn);
             let event = events[self.world.choices.below(events.len())];
@@ -198,6 +213,8 @@ impl Schedule<'_> {
             match event {
                 Event::Step(task) => self.step(task),
                 Event::Hold(task) => self.turns.hold(task),
+                // The other events are deviations. They take no turn, so the same task has the
+                // next.
                 Event::Leave(i) => self.world.leave(i),
                 Event::Expire(c) => self.world.expire(c),
                 Event::DeleteNode(n) => self.world.delete_by_hand(n),
@@ -249,7 +266,7 @@ const fn twice(role: Role) -> Role {
     }
 }
 
-/// The same, which releases the lock when all others wait.
+/// Returns the role with a hold that ends when all others wait.
 const fn long(role: Role) -> Role {
     Role {
         holds_long: true,
@@ -257,7 +274,7 @@ const fn long(role: Role) -> Role {
     }
 }
 
-/// The same, of the other client.
+/// Returns the role for the other client.
 const fn other(role: Role) -> Role {
     Role { client: 1, ..role }
 }
@@ -275,6 +292,7 @@ fn enumerate(what: &str, family: Family, team: &[Role], most: usize, at_least: u
                 .map(|role| Caller::new(role.client, Some(*role)))
                 .collect();
             let world = World::new(family, callers, choices);
+            // A test of mutexes asserts that some schedules grant without a list.
             first += Schedule {
                 world,
                 turns: Turns::new(),
@@ -289,6 +307,8 @@ fn enumerate(what: &str, family: Family, team: &[Role], most: usize, at_least: u
 fn mutex_schedules_with_few_deviations() {
     let mutex =
         |team: &[Role], most, at_least| enumerate("mutex", Family::Exclusive, team, most, at_least);
+    // Two attempts of each caller make several grants in a row, after which the list may be
+    // omitted.
     let first = mutex(&[twice(MUTEX), twice(MUTEX)], 1, 220);
     assert!(first > 0, "none was granted the lock without a list");
     mutex(&[MUTEX, tries(other(MUTEX))], 1, 70);
@@ -299,6 +319,8 @@ fn mutex_schedules_with_few_deviations() {
         280,
     );
     mutex(&[MUTEX, MUTEX, MUTEX, other(MUTEX)], 1, 280);
+    // The number of schedules with two deviations is about the square of that with one, so only the
+    // smallest teams have two.
     mutex(&[MUTEX, other(MUTEX)], 2, 5_500);
 }
 
@@ -318,6 +340,7 @@ fn read_write_schedules_with_few_deviations() {
     let locks = |team: &[Role], most, at_least| {
         enumerate("read-write lock", Family::ReadWrite, team, most, at_least)
     };
+    // The reader may hold the lock together with the writer, but only after the downgrade.
     locks(&[DOWNGRADER, other(READER)], 1, 160);
     locks(&[long(READER), DOWNGRADER, other(long(WRITER))], 1, 290);
     locks(&[DOWNGRADER, other(WRITER)], 1, 180);

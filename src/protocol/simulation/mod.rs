@@ -135,7 +135,7 @@ impl Caller {
 
 /// A caller and the number of its question.
 type Waker = (usize, usize);
-/// The same, and when it was asked.
+/// A caller, the number of its question, and when it asked.
 type ListWaker = (usize, usize, usize);
 
 /// The state that the callers of a client share.
@@ -182,7 +182,7 @@ struct PendingDeletion {
 
 #[derive(Clone)]
 enum DeletionStage {
-    /// Not sent yet. `hand_over` is whether the lock may be handed over.
+    /// No request is sent yet. `hand_over` is whether the lock may be handed over.
     New {
         hand_over: bool,
     },
@@ -245,18 +245,24 @@ impl<'a> World<'a> {
     ) -> T {
         let client = &mut self.clients[c];
         let result = change(&mut client.queue, client.session);
+        // As in the engine, the notices are taken with the decision and sent after it, when nothing
+        // is locked.
         let Told { notices, no_list } = client.queue.take_told();
         for ((i, question), notice) in notices {
             assert!(
                 self.answered.insert(question),
                 "expected one notice for each waker"
             );
+            // An attempt that has left, or has asked once more, does not receive the notice, as
+            // after the drop of a channel's receiver.
             let caller = &mut self.callers[i];
             if matches!(caller.doing, Doing::ForTurn(_, asked) | Doing::Waiting(_, asked) if asked == question)
             {
                 caller.notice = Some((question, notice));
             }
         }
+        // The task that sends the lists has ended, so its receivers continue as after a lost
+        // answer.
         for waker in no_list {
             self.listed(waker, Answer::no(FailureKind::Unknown));
         }
@@ -266,6 +272,7 @@ impl<'a> World<'a> {
     /// Delivers a list, or that there is none. Returns whether the caller still waits for it.
     fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) -> bool {
         assert!(self.answered.insert(question), "listed twice");
+        // A receiver that has left does not count as having seen the list.
         let waits =
             matches!(self.callers[i].doing, Doing::ForList(_, asked, _) if asked == question);
         if waits {
@@ -302,6 +309,8 @@ impl<'a> World<'a> {
     /// Returns how many readers and writers hold the lock by nodes that exist.
     fn inside(&self) -> (usize, usize) {
         let kind = |caller: &Caller| match &caller.doing {
+            // If another process has deleted the node, the next contender may hold the lock, too
+            // (docs/protocol.md#node-deleted-by-hand).
             Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
             Doing::Downgrading { name, .. } if self.directory.nodes.contains_key(name) => {
                 Some(Kind::Exclusive)
@@ -331,6 +340,8 @@ impl<'a> World<'a> {
 
     /// Checks that all attempts have ended, and that nothing is left of them.
     fn check_end(&self) {
+        // By now all faults are over, and every attempt that was ready has made its steps. So an
+        // attempt that still waits has missed a wake-up.
         let busy = self
             .callers
             .iter()
@@ -342,6 +353,7 @@ impl<'a> World<'a> {
             "left behind: {:?}",
             self.directory.nodes
         );
+        // A name that is left in the queue would be waited for by a later attempt.
         for client in &self.clients {
             assert!(
                 client.queue.is_empty(client.session),
@@ -352,6 +364,7 @@ impl<'a> World<'a> {
     }
 }
 
+/// Returns a copy of an answer for one of several receivers. `Answer` itself is not `Clone`.
 fn copy(list: &Answer<Listing>) -> Answer<Listing> {
     match list {
         Answer::Is(listing) => Answer::Is(listing.clone()),

@@ -25,6 +25,8 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
     world.few = active.len() < CLIENT.len();
     while !world.choices.is_over() {
         world.directory.clock += 1;
+        // The bounds divide the 256 values of a byte among the events. With few contenders, faults
+        // are rarer and deletions more frequent, so that grants without a list occur.
         let [by_hand, expire, delete, watch, list] = if world.few {
             [1, 2, 120, 150, 170]
         } else {
@@ -32,7 +34,7 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
         };
         let choice = world.choices.next();
         if choice < by_hand {
-            // Downgrades are not made for a directory that is missing.
+            // The model of a downgrade does not know a missing directory.
             if world.in_memory() && world.choices.chance(40) {
                 world.remove_directory();
             } else if !world.directory.nodes.is_empty() {
@@ -65,6 +67,7 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
     for _ in 0..300 {
+        // A step may remove the entry, so the last comes first.
         for k in (0..world.deletions.len()).rev() {
             world.delete_next(k);
         }

@@ -1,6 +1,6 @@
 //! All schedules with few deviations of clients whose readers share a read node ([`PathState`]),
-//! together with writers. The states of the path and the order of the queue are the real ones; the servers and
-//! the attempts are modelled here.
+//! together with writers. The states of the path and the order of the queue are the real ones; the
+//! servers and the attempts are modelled here.
 //!
 //! In every schedule, no reader holds the lock together with a writer, every caller is served in
 //! the end, and each shared node is deleted once, with its last reader
@@ -121,6 +121,7 @@ impl World<'_> {
     fn ready(&self) -> Vec<Task> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
+            // A caller whose node is gone is ready, too, because it has to queue again.
             Doing::Waits(name) => !self.waits(name),
             Doing::Reads { .. } | Doing::Writes(_) => true,
         };
@@ -134,6 +135,8 @@ impl World<'_> {
     fn step(&mut self, task: Task) {
         match task {
             Task::Caller(i) => self.call(i),
+            // Nodes are deleted in the order in which they were given to cleanup. Some are gone
+            // already.
             Task::Deletion => drop(self.nodes.remove(&self.deletions.remove(0))),
         }
     }
@@ -143,6 +146,8 @@ impl World<'_> {
             Doing::Idle => {
                 self.callers[i].attempts -= 1;
                 let Caller { client, kind, .. } = self.callers[i];
+                // A reader that finds an open node of its client needs no request. A writer always
+                // queues.
                 match if kind == Kind::Shared {
                     self.join(client, i)
                 } else {
@@ -152,13 +157,16 @@ impl World<'_> {
                     None => self.create(i),
                 }
             }
+            // A waiter without a node is never granted the lock
+            // (docs/protocol.md#waiter-without-node).
             Doing::Waits(name) if !self.nodes.contains_key(&name) => self.create(i),
             Doing::Waits(name) if self.callers[i].kind == Kind::Exclusive => {
                 self.callers[i].doing = Doing::Writes(name);
             }
             Doing::Waits(name) => {
                 let (client, hold) = (self.callers[i].client, self.number());
-                // The hold has a separate node if another node is open.
+                // A reader that has queued by itself has a separate node. One node of a client is
+                // open at a time, so if another is open, no reader joins this one.
                 let number = self.paths[client].add(hold_number(hold), Kind::Shared, i, NOW);
                 self.paths[client].open(number);
                 self.callers[i].doing = Doing::Reads {
@@ -186,6 +194,8 @@ impl World<'_> {
     /// Makes a reader join the open node of its client, if there is one.
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
+        // A session is always healthy here, because its end takes all of its holds away in one
+        // step.
         let (number, _) = self.paths[c].join(NOW, true)?;
         let is_open = |node: &SharedNode| node.client == c && node.number == number;
         let node = self.shared.iter().position(is_open)?;
@@ -196,11 +206,15 @@ impl World<'_> {
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
         match self.paths[client].released(number, hold_number(hold), NOW, true) {
+            // Other readers hold the lock by the node.
             PassOn::Stays => {}
             PassOn::Delete => {
+                // The path forgets the node only when the deletion is on its way, so that no create
+                // of this client is sent ahead of it.
                 self.delete_shared(node);
                 self.paths[client].hold_ended(number, hold_number(hold));
             }
+            // Only a writer's node is handed to a waiting caller.
             PassOn::To(..) => panic!("none waits in memory"),
         }
     }
@@ -226,6 +240,8 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
+            // Which hold reports the end of the node matters only during a conversion, which does
+            // not occur here.
             let notified = self.paths[node.client].node_missing(node.number, hold_number(0));
             self.paths[node.client].hold_lost(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
@@ -260,8 +276,10 @@ impl World<'_> {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Step(task) => self.step(task),
+            // The turns keep the task from its next step.
             Event::Hold(_) => {}
             Event::Leave(i) => {
+                // The caller leaves the queue, and cleanup has its node.
                 if let Doing::Waits(name) =
                     std::mem::replace(&mut self.callers[i].doing, Doing::Idle)
                 {
@@ -270,6 +288,7 @@ impl World<'_> {
             }
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
+            // The clock stands still in this model, so the end of the bounds is an event.
             Event::Close(client) => self.paths[client].waiters.of_mut(Kind::Shared).close(),
         }
     }
@@ -291,7 +310,8 @@ impl World<'_> {
         for caller in &self.callers {
             match &caller.doing {
                 Doing::Reads { node, .. } => {
-                    // Holders that lose it by force are notified at once.
+                    // Readers whose node was deleted by another process, or with its session, were
+                    // notified in the same step. So each reader's node exists.
                     assert!(
                         self.nodes.contains_key(&self.shared[*node].name),
                         "deleted under a reader"
@@ -311,11 +331,15 @@ impl World<'_> {
     fn run(mut self) {
         let mut turns = Turns::new();
         loop {
+            // A reader keeps the lock until all others wait, so that later readers can join its
+            // node.
             let reads = |task| match task {
                 Task::Caller(i) => matches!(self.callers[i].doing, Doing::Reads { .. }),
                 _ => false,
             };
             let Some(turn) = turns.next_patient(&self.ready(), reads) else {
+                // Nobody is ready: all callers must have been served, or one of them has missed the
+                // end of its predecessor.
                 let is_done =
                     |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
                 assert!(
@@ -352,7 +376,7 @@ const WRITER: Caller = Caller {
     ..READER
 };
 
-/// The same, of the other client, twice.
+/// Returns the caller for the other client, with two attempts.
 fn other(caller: Caller) -> Caller {
     Caller {
         client: 1,

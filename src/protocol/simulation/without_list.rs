@@ -38,6 +38,8 @@ impl Knowledge {
         match self.watch {
             Watch::Set {
                 czxid,
+                // A watch counts only once its answer has arrived, because that names the directory
+                // (docs/protocol.md#directory-watch).
                 answered: true,
                 over: false,
             } => Some(czxid),
@@ -63,6 +65,7 @@ impl Knowledge {
     }
 
     pub(super) fn gone(&mut self, session: SessionNumber, name: &str, how: Gone<'_>) {
+        // The end of a node of an earlier session says nothing about this one.
         if let Some(frontier) = self.frontier.in_session(session) {
             frontier.gone(name, how);
         }
@@ -92,6 +95,8 @@ impl World<'_> {
     pub(super) fn decide_first(&mut self, c: usize, node: &OwnNode) -> bool {
         let client = &mut self.clients[c];
         let knowledge = &mut client.without_list;
+        // Whether the watch has fired is checked now, when the create has been answered: events and
+        // answers arrive in the order of the connection.
         let (Some(directory), Some(node)) = (
             knowledge.created(),
             Numbered::of(&node.name, node.czxid, self.directory.naming),
@@ -107,10 +112,14 @@ impl World<'_> {
     /// A client is granted the lock by this node.
     pub(super) fn note_grant(&mut self, c: usize, name: &str, czxid: i64) {
         let node = Numbered::of(name, Some(czxid), self.directory.naming);
+        // The model does not record whether a grant has waited, and draws it. A wrong value costs a
+        // list, never exclusion.
         let (node, free) = (node.expect("a contender"), !self.choices.chance(26));
         let client = &mut self.clients[c];
         let known = client.without_list.frontier.in_session(client.session);
         let watch = known.is_some_and(|frontier| frontier.granted(name, node, free));
+        // A watch is harmless at any time, so it is also set earlier than the library does, which
+        // tests more states.
         let watch = watch || self.choices.chance(160);
         let knowledge = &mut self.clients[c].without_list;
         if watch && !matches!(knowledge.watch, Watch::Asked) && !knowledge.is_watched() {
@@ -128,6 +137,7 @@ impl World<'_> {
             Watch::Asked | Watch::Set { .. } if self.choices.chance(8) => *watch = Watch::None,
             Watch::Asked if missing => *watch = Watch::None,
             Watch::Asked => {
+                // The answer names the creation of the directory, as the watch has found it.
                 *watch = Watch::Set {
                     czxid: self.directory.czxid,
                     answered: false,
@@ -136,6 +146,8 @@ impl World<'_> {
             }
             Watch::Set { answered, .. } => *answered = true,
             Watch::None if !missing => {
+                // A foreign child takes a number, so the next contender does not directly follow
+                // the last.
                 self.directory.created += 1;
                 self.directory.zxid += 1;
             }
