@@ -1,8 +1,8 @@
 //! Decides which of one client's attempts is next for one path (docs/protocol.md#arrival-order).
 //! Pure.
 //!
-//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in
-//! one [`LocalQueue`]:
+//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one
+//! [`LocalQueue`]:
 //!
 //! 1. An attempt *creates* its node after the attempts that arrived before it, in each session
 //!    ([`may_create`](LocalQueue::may_create)).
@@ -99,6 +99,8 @@ impl<W, L> LocalQueue<W, L> {
         wake: W,
     ) -> bool {
         self.begin_session(session);
+        // An attempt that waits for its turn claims it when it arrives, and again here after a
+        // session in which it had created.
         self.claim_turn(number);
         let is_next = self
             .to_create
@@ -108,6 +110,8 @@ impl<W, L> LocalQueue<W, L> {
         if session < self.session || is_next {
             return true;
         }
+        // An attempt that is not in `to_create` has created in this session, or stepped aside. A
+        // further create gets a number behind all others, so waiting for a turn would gain nothing.
         let Some(kept) = self.to_create.get_mut(&number) else {
             return true;
         };
@@ -118,6 +122,8 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Has later arrivals wait for this attempt to create, even if they ask first.
     pub(crate) fn claim_turn(&mut self, number: AttemptNumber) {
+        // An attempt that has had its turn in this session gets no other one: it would hold up the
+        // attempts that have arrived since.
         if !self.passed.contains(&number) {
             self.to_create.entry(number).or_default();
         }
@@ -126,6 +132,7 @@ impl<W, L> LocalQueue<W, L> {
     /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry
     /// policy says and creates whenever it returns.
     pub(crate) fn step_aside(&mut self, number: AttemptNumber, session: SessionNumber) {
+        // An attempt that still pauses in an older session keeps its turn in the current one.
         if session == self.session {
             self.pass(number);
         }
@@ -134,6 +141,8 @@ impl<W, L> LocalQueue<W, L> {
     /// Records that the create of an attempt failed because the directory is missing: attempts that
     /// have not sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: SessionNumber) {
+        // A try is in neither set, so nobody waits for it. The attempt itself waits for no notice:
+        // its next step is to create the directory, after which it asks again.
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
         }
@@ -141,6 +150,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Removes an attempt that no longer contends.
     pub(crate) fn remove(&mut self, number: AttemptNumber) {
+        // An attempt that leaves before it has created has to let the next one create.
         self.pass(number);
         self.passed.remove(&number);
     }
@@ -150,8 +160,11 @@ impl<W, L> LocalQueue<W, L> {
             return;
         };
         self.passed.insert(number);
+        // The attempt itself has usually left or is not waiting, but no waker is dropped without a
+        // notice.
         self.told.tell(wake, Notice::Turn);
-        // The first that is left may have asked while others were before it.
+        // The first attempt that is left may have asked while others were before it. Only this one
+        // is woken, because all others have it before them.
         let next = self
             .to_create
             .first_entry()
@@ -167,18 +180,24 @@ impl<W, L> LocalQueue<W, L> {
         }
         self.session = session;
         for wake in self.to_create.values_mut() {
-            // It creates in the older session, where that fails.
+            // These attempts wait in an older session, which has ended. When woken they ask again in
+            // that session, are allowed to create, and learn of its end by the failure.
             self.told.tell(wake.take(), Notice::Turn);
         }
+        // The nodes of the older session go with it. By their numbers, which are those of arrival,
+        // all attempts get their old places among each other (docs/protocol.md#one-session).
         self.to_create.extend(
             std::mem::take(&mut self.passed)
                 .into_iter()
                 .map(|number| (number, None)),
         );
+        // The end of the nodes that these attempts wait for is not reported to this session.
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
         self.told
             .notices
             .extend(waiting.map(|wake| (wake, Notice::Look)));
+        // A list of the older session may still be under way. Its task ends when it asks for
+        // another, since `next_list` has none for that session.
         self.lists.running = false;
         self.drop_lists();
     }
@@ -200,6 +219,8 @@ impl<W, L> LocalQueue<W, L> {
             self.told.no_list.push(tell);
             return false;
         }
+        // A list that is under way may have been sent before this attempt's create, so the attempt
+        // gets the next one (docs/protocol.md#shared-lists).
         self.lists.waiting.push(tell);
         !std::mem::replace(&mut self.lists.running, true)
     }
@@ -210,7 +231,8 @@ impl<W, L> LocalQueue<W, L> {
         if session != self.session {
             return None;
         }
-        // The task ends with this answer if none waits: the next attempt that asks starts another.
+        // If no attempt waits, the task ends with this answer. The flag changes in the same
+        // decision, so the next attempt that asks starts another task, and no attempt is missed.
         self.lists.running = !self.lists.waiting.is_empty();
         self.lists
             .running
@@ -219,6 +241,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Records that the task that sends the lists has ended before it was done.
     pub(crate) fn stop_lists(&mut self, session: SessionNumber) {
+        // The task of an older session must not end the lists of the current one.
         if session == self.session {
             self.lists.running = false;
             self.drop_lists();
@@ -322,6 +345,7 @@ impl<W, L> LocalQueue<W, L> {
     /// has the lock.
     pub(crate) fn stop_waiting(&mut self, session: SessionNumber, own: &str) {
         if session == self.session {
+            // The attempt has usually dropped the receiver, because its wait was interrupted.
             let wake = self.nodes.stop_waiting(own);
             self.told.tell(wake, Notice::Look);
         }
@@ -338,6 +362,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Removes a node that is gone, or whose deletion is refused.
     pub(crate) fn gone(&mut self, session: SessionNumber, name: &str, how: Gone<'_>) {
+        // A late report about an older session concerns nodes that have been forgotten.
         if session == self.session {
             self.nodes.gone(name, how, &mut self.told.notices);
         }
