@@ -99,8 +99,7 @@ impl<W, L> LocalQueue<W, L> {
         wake: W,
     ) -> bool {
         self.begin_session(session);
-        // An attempt that waits for its turn claims it when it arrives, and again here after a
-        // session in which it had created.
+        // The attempt has usually claimed its turn when it arrived, and then nothing changes here.
         self.claim_turn(number);
         let is_next = self
             .to_create
@@ -141,8 +140,8 @@ impl<W, L> LocalQueue<W, L> {
     /// Records that the create of an attempt failed because the directory is missing: attempts that
     /// have not sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: SessionNumber) {
-        // A try is in neither set, so nobody waits for it. The attempt itself waits for no notice:
-        // its next step is to create the directory, after which it asks again.
+        // A try is in neither set, so nobody waits for it. No waker is kept, because the attempt is
+        // not waiting: it creates the directory, or pauses, and asks again.
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
         }
@@ -180,8 +179,8 @@ impl<W, L> LocalQueue<W, L> {
         }
         self.session = session;
         for wake in self.to_create.values_mut() {
-            // These attempts wait in an older session, which has ended. When woken they ask again in
-            // that session, are allowed to create, and learn of its end by the failure.
+            // These attempts wait in an older session, which has ended. When woken, they ask again
+            // in that session, may create, and learn of its end by the failure.
             self.told.tell(wake.take(), Notice::Turn);
         }
         // The nodes of the older session go with it. By their numbers, which are those of arrival,
@@ -191,7 +190,8 @@ impl<W, L> LocalQueue<W, L> {
                 .into_iter()
                 .map(|number| (number, None)),
         );
-        // The end of the nodes that these attempts wait for is not reported to this session.
+        // Reports about nodes of the older session are ignored from now on, so nothing else would
+        // wake these attempts.
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
         self.told
             .notices
