@@ -123,8 +123,8 @@ impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
     /// (docs/protocol.md#hand-off).
     fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
-        // The bounds count from the grant, not from the last hand-off. Otherwise a busy client could
-        // keep other processes waiting without a limit.
+        // The bounds count from the grant, not from the last hand-off. Otherwise a busy client
+        // could keep other processes waiting without a limit.
         let may = self.holders < bounds.max && now.since(self.since) < bounds.time;
         self.holders += u32::from(may);
         may
@@ -264,8 +264,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
     /// is whether another caller may have the lock now, as far as the session and the hold are
     /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is
-    /// followed by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the deletion is
-    /// on its way.
+    /// followed by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the
+    /// deletion is on its way.
     pub(crate) fn released(
         &mut self,
         node: NodeNumber,
@@ -352,8 +352,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     fn close_node(&mut self, node: NodeNumber) {
-        // The entry, which has the kind of the node, may have been removed by now, so both kinds are
-        // asked.
+        // The entry, which has the kind of the node, may have been removed by now, so both kinds
+        // are asked.
         self.waiters.of_mut(Kind::Exclusive).close_node(node);
         self.waiters.of_mut(Kind::Shared).close_node(node);
     }

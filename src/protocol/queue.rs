@@ -20,8 +20,8 @@
 //!
 //! Two numbers are equal only after a downgrade by Curator, which creates a read node with the
 //! number of the write node while that still exists. The reader is then before the writer. A server
-//! never gives equal numbers; if there are any of one kind, the names decide, so that all clients of
-//! this library agree.
+//! never gives equal numbers. If there are any of one kind, the names decide, so that all clients
+//! of this library agree.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,8 +39,9 @@ pub(crate) struct Queue {
     /// The first contender of another order, and its number.
     other_order: Option<(i32, String)>,
     pub(crate) foreign_children: Vec<String>,
-    /// The contenders of this client that were to be deleted when the list arrived. By the time that
-    /// an attempt reads the list, one may be gone, and then no other record says that it was one.
+    /// The contenders of this client that were to be deleted when the list arrived. By the time
+    /// that an attempt reads the list, one may be gone, and then only this set shows that it was to
+    /// be deleted.
     leaving: BTreeSet<String>,
 }
 
