@@ -562,7 +562,7 @@ impl Acquiring {
             }
             // The directory was removed between its creation and this create.
             FailureKind::NoNode => self.failed(failure, AfterPause::Parents),
-            // The refusal is definite, so no node exists, and the id is forgotten.
+            // The answer is definite: no node was created, so the id is forgotten.
             _ => self.failed(failure, AfterPause::Create),
         }
     }
@@ -622,13 +622,13 @@ impl Acquiring {
         let Some(node) = &self.node else {
             return self.pause(FailureKind::Unknown, AfterPause::Create);
         };
-        // The node existed before this list was sent, and no server shows this session an older
-        // state (docs/protocol.md#read-under-lock). So another process has deleted the node.
+        // The servers have created the node before they read this list, and none shows this session
+        // an older state (docs/protocol.md#read-under-lock). So another process has deleted it.
         let Some(position) = queue.position(&node.name) else {
             return self.own_node_deleted();
         };
-        // Nodes of another recipe queue in another order, so its contenders do not wait for this
-        // node. One that came later does not end the wait (docs/protocol.md#mixed-recipes).
+        // Contenders of another recipe queue in another order, and do not wait for this node. A
+        // contender that came later does not end the wait (docs/protocol.md#mixed-recipes).
         if let Err(unusable) = queue.usable_by(&node.name) {
             return self.end(NoGrant::Unusable(unusable));
         }

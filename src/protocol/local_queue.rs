@@ -6,7 +6,7 @@
 //!
 //! 1. An attempt *creates* its node after the attempts that arrived before it, in each session
 //!    ([`may_create`](LocalQueue::may_create)).
-//! 2. It *lists* the directory, together with all attempts that need a list at the time
+//! 2. The attempt *lists* the directory, together with all attempts that need a list at the time
 //!    ([`ask_list`](LocalQueue::ask_list)).
 //! 3. Its node *waits* in memory for a node of the same session before it, from which the lock may
 //!    be handed over to it: it is the *heir* of that node ([`wait`](LocalQueue::wait),
@@ -25,9 +25,9 @@
 //!    under way at a time.
 //! 4. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an
 //!    older one change nothing.
-//! 5. `next` means that no other node is between two nodes. That stays true, since later nodes have
-//!    greater numbers and names are used once. If the node between two neighbours is deleted, these
-//!    two are neighbours.
+//! 5. `next` means that no other node is between two nodes. No node can come between them later,
+//!    because later nodes have greater numbers and names are used once. If the node between two
+//!    neighbours is deleted, these two are neighbours.
 //! 6. An attempt that waits for a node gets a notice when that node is gone, or waits for the node
 //!    before it from then on. The only notice that grants the lock is that of a hand-over, one
 //!    transaction that has deleted the holder's node while the heir's existed. In every case of
@@ -179,8 +179,9 @@ impl<W, L> LocalQueue<W, L> {
         }
         self.session = session;
         for wake in self.to_create.values_mut() {
-            // These attempts wait in an older session, which has ended. When woken, they ask again
-            // in that session, may create, and learn of its end by the failure.
+            // Attempts that wait for their turn do so in an older session, which has ended. When
+            // woken, they ask again in that session, may create, and learn of its end by the
+            // failure.
             self.told.tell(wake.take(), Notice::Turn);
         }
         // The nodes of the older session go with it. By their numbers, which are those of arrival,
@@ -429,7 +430,7 @@ mod tests {
         assert!(queue.may_create(attempt(1), session(2), "first"));
         assert_eq!(queue.notices(), []);
         queue.step_aside(attempt(1), session(2));
-        // It may leave before it asks again.
+        // An attempt that was notified may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
         queue.remove(attempt(3));
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
@@ -448,7 +449,7 @@ mod tests {
         queue.step_aside(attempt(1), session(1));
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
         assert!(queue.may_create(attempt(2), session(1), "second"));
-        // One that leaves without asking keeps no other waiting.
+        // An attempt that leaves without asking keeps no other waiting.
         queue.claim_turn(attempt(3));
         queue.remove(attempt(3));
         queue.step_aside(attempt(2), session(1));
@@ -476,7 +477,7 @@ mod tests {
             queue.may_create(attempt(2), session(1), "")
                 && !queue.may_create(attempt(3), session(1), "third")
         );
-        // It fails again, and pauses.
+        // The first attempt fails again, and pauses.
         queue.directory_missing(attempt(1), session(1));
         assert!(!queue.may_create(attempt(3), session(1), "third"));
         queue.step_aside(attempt(1), session(1));
@@ -488,11 +489,11 @@ mod tests {
         );
         queue.step_aside(attempt(1), session(1));
         queue.directory_missing(attempt(2), session(1));
-        // Of a session that is over.
+        // Reports of a session that is over change nothing.
         queue.directory_missing(attempt(1), session(0));
         queue.step_aside(attempt(2), session(1));
         assert!(queue.may_create(attempt(3), session(1), "third"));
-        // One that pauses in a session that is over keeps its turn in the next.
+        // An attempt that pauses in a session that is over keeps its turn in the next.
         assert!(!queue.may_create(attempt(2), session(2), "second"));
         queue.notices();
         queue.step_aside(attempt(1), session(1));

@@ -1,10 +1,11 @@
-//! The numbers of one client. A session, an attempt, a hold and a node each have a separate type, so
-//! that none is taken for another. Pure.
+//! The numbers of one client. A session, an attempt, a hold and a node each have a separate type,
+//! so that none is taken for another. Pure.
 //!
 //! Attempts, and callers that wait for one together, are numbered in the order of their arrival.
 //! The numbers of holds and nodes derive from that: a hold has the number of the attempt or the
-//! caller that it was granted to, and a node that of the first hold by which this client had it.
-//! Sessions are counted by themselves, from 1.
+//! caller that it was granted to, and a node that of the first hold by which this client had it. A
+//! reader that shares a node has a hold with a new number of the same series. Sessions are counted
+//! separately, from 1.
 //!
 //! ```text
 //!   attempt 7, for the callers 5, 6 and 8  -->  hold 7 of node 7, for the caller 5
@@ -58,7 +59,8 @@ impl HoldNumber {
         Self(attempt)
     }
 
-    /// Returns the number of the attempt, or of the caller, that the hold was granted to.
+    /// Returns the number of the attempt, or of the caller, that the hold was granted to. For a
+    /// reader that shares a node, this is a new number of the same series.
     pub(crate) fn attempt(self) -> AttemptNumber {
         self.0
     }

@@ -19,9 +19,9 @@
 //!   this client was not notified.
 //!
 //! A follower is `next` if no other node is between the two. Only such a follower can be handed the
-//! lock. This is certain for consecutive numbers, because the servers count the creates of a
-//! directory, and remains true, because later nodes have greater numbers. When a node is deleted,
-//! its two neighbours become neighbours of each other.
+//! lock. Two consecutive numbers have none between them, because the servers count the creates of a
+//! directory, and none can be added, because later nodes have greater numbers. When a node is
+//! deleted, its two neighbours become neighbours of each other.
 //!
 //! The information may be out of date at any time: another process may have deleted a node, or the
 //! whole directory. So a wait may last until this client notices that, but no grant follows from
@@ -147,8 +147,9 @@ impl<W> LocalNodes<W> {
         self.all.is_empty() && self.last.is_none()
     }
 
-    /// Adds a created node. Returns the one right before it, if this session created that: the
-    /// servers count the creates of a directory, so no node is between consecutive numbers.
+    /// Adds a created node. Returns the nearest node of this session before it, if the number shows
+    /// which that is: the servers count the creates of a directory, so no create of another session
+    /// is between consecutive numbers.
     pub(super) fn created(&mut self, name: &str, sequence: i32) -> Option<Neighbour> {
         let name = self.know(name);
         let node = Neighbour {
@@ -302,8 +303,8 @@ impl<W> LocalNodes<W> {
                 }
                 (_, Some(Behind::Other(predecessor))) => {
                     // The watch of the deleted node's attempt ends with that attempt, so the
-                    // follower sets another. It is recorded before that, so that the followers of
-                    // this node inherit it if this node is deleted first.
+                    // follower sets another. The wait is recorded before that: if this node is
+                    // deleted first, its own followers inherit the wait.
                     node.behind = Some(Behind::Other(predecessor.clone()));
                     told.push((
                         follower.wake,
@@ -378,7 +379,8 @@ mod tests {
 
     type Told = Vec<(&'static str, Notice)>;
 
-    /// Nodes `n0`, `n1`, ..: the first holds the lock, each other waits for the one before it.
+    /// Returns nodes `n0`, `n1` and so on: the first holds the lock, each other waits for the one
+    /// before it.
     fn nodes(count: i32) -> LocalNodes<&'static str> {
         let mut nodes = LocalNodes::default();
         for n in 0..count {
@@ -540,7 +542,7 @@ mod tests {
             gone(&mut nodes, "n0", Gone::Deleted),
             [("wake n1", watch.clone())]
         );
-        // It has given up too, without having read the notice.
+        // The attempt of this node has given up too, without having read the notice.
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake n2", watch)]);
         nodes.stop_waiting("n2");
         let look = [("wake n3", Notice::Look)];

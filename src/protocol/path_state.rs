@@ -305,7 +305,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
     /// - the node is open: no hold of it was lost, and no conversion has it;
     /// - a caller waits;
-    /// - the bounds allow another holder. This check counts the holder.
+    /// - the bounds allow another holder, whom the check counts.
     fn next_holder(
         &mut self,
         node: NodeNumber,
@@ -575,7 +575,7 @@ mod tests {
             for number in 2..2 + joins {
                 assert_eq!(path.join(joins_at, true), Some((node(1), 1)));
                 path.enter(node(1), hold(number), number);
-                // Those that leave count too.
+                // Readers that have left count too.
                 assert_eq!(
                     path.released(node(1), hold(number), joins_at, true),
                     PassOn::Stays

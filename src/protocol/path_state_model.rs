@@ -22,14 +22,14 @@ use crate::protocol::numbers::by_value::{attempt_number, hold_number};
 use crate::protocol::path_state::{HandOff, PassOn, PathState};
 use crate::protocol::waiters::{Arrival, Waiters};
 
-/// Something that happens, or does not if it cannot.
+/// An event of a schedule. An event that is impossible at that point is skipped.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives,
     /// A caller comes that does not wait for others, and is granted a separate node. The node is
     /// opened if this client has no open one.
     Tries,
-    /// One with a deadline, which has passed at the next `Late`.
+    /// A caller arrives with a deadline, which has passed at the next `Late`.
     ArrivesFor,
     Late,
     /// The waiting caller at this position behind the first gives up.
@@ -39,12 +39,12 @@ enum Event {
     AttemptFails,
     Releases,
     ReleasesInDoubt,
-    /// The holder leaves with the grant on its way to it.
+    /// The caller leaves while its grant is on the way.
     LeavesUnseen,
     Loses,
     /// The holder keeps the node for a conversion, and releases it after that.
     Converts,
-    /// Time passes, more than the bound.
+    /// More time passes than the bounds allow one node.
     Waits,
 }
 
@@ -74,7 +74,7 @@ const BOUNDS: HandOff = HandOff {
 struct Model {
     path: PathState<u64, (), u64>,
     bounds: HandOff,
-    /// The node that is there.
+    /// The node of the holder, or of the last one.
     node: NodeNumber,
     now: Moment,
     next: u64,
@@ -84,7 +84,7 @@ struct Model {
     holder: Option<u64>,
     /// A lost hold whose node is not deleted yet, and this node.
     lost: Option<(NodeNumber, u64)>,
-    /// Holds of nodes that are their own.
+    /// Holds whose nodes were not opened, because callers were waiting.
     apart: Vec<u64>,
     attempt: bool,
     /// Callers with lower numbers were waiting when the attempt began.
@@ -143,7 +143,7 @@ impl Model {
         }
     }
 
-    /// A hold of a node of its own is released: its node goes.
+    /// A hold of a separate node is released, and its node is deleted.
     fn apart_releases(&mut self) {
         if let Some(hold) = self.apart.pop() {
             let node = NodeNumber::of_first_hold(hold_number(hold));
@@ -162,7 +162,7 @@ impl Model {
         self.holder = Some(number);
     }
 
-    /// The first one has the lock.
+    /// The first waiting caller has the lock.
     fn granted(&mut self, number: u64) {
         assert_eq!(
             self.waiting.pop_front().map(|(first, _)| first),
@@ -337,7 +337,7 @@ impl Model {
         );
     }
 
-    /// All that wait are served in the end.
+    /// Checks that all waiting callers get the lock in the end.
     fn ends(mut self) {
         // In each round the holder releases, an attempt begins if one is wanted, and is granted the
         // lock. So each round serves at least one caller.
@@ -404,21 +404,21 @@ proptest! {
     }
 }
 
-/// Something that happens to a node that readers share.
+/// An event of a node that readers share.
 #[derive(Clone, Copy, Debug)]
 enum Shared {
     Joins,
     /// A reader that waited with the first.
     Admitted,
-    /// The hold with this index ends; a second time, if its end is noticed by two.
+    /// The hold with this index ends, perhaps for the second time, if two threads end it.
     Leaves(usize),
-    /// The same, in doubt of the session, or with a write under way.
+    /// The same while the session is in doubt, or after a write of unknown outcome.
     LeavesInDoubt(usize),
     /// A reader arrives while the session is in doubt.
     JoinsInDoubt,
     /// A writer of this client comes.
     Closes,
-    /// Time passes, more than the bound.
+    /// More time passes than the bounds allow one node.
     Waits,
     /// The reader with this index is lost, and its node may not be deleted yet.
     Loses(usize),
@@ -444,13 +444,13 @@ struct SharedModel {
     path: PathState<u64, (), u64>,
     node: NodeNumber,
     inside: BTreeSet<u64>,
-    /// All that ever were.
+    /// All holds, those that have left included.
     all: Vec<u64>,
     is_open: bool,
     deletions: u32,
     bounds: HandOff,
     now: Moment,
-    /// How many have had the node.
+    /// How many readers have had the node, without those that waited for the grant.
     holders: u32,
 }
 

@@ -68,7 +68,7 @@ pub(crate) enum Unusable {
 pub(crate) enum Position<'a> {
     /// No node before it blocks it.
     First,
-    /// It must wait; `predecessor` is the nearest node that it waits for.
+    /// The node must wait; `predecessor` is the nearest node that it waits for.
     Behind { predecessor: &'a str },
 }
 
