@@ -395,7 +395,6 @@ impl Acquiring {
                 (FailureKind::NoNode, None) => self.pause(FailureKind::Unknown, AfterPause::Create),
                 // ZooKeeper deletes only empty directories, so the own node was deleted before.
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
-                // A list changes nothing on the servers, so its repetition is always safe.
                 _ => self.failed(failure, AfterPause::Look),
             },
             // The node is known to be the attempt's own, but not its place: others may have left

@@ -51,7 +51,6 @@ impl Failure {
     pub(crate) fn refused(&self) -> RequestFailure {
         match self.kind {
             FailureKind::Refused(Refusal::NoAuth) => RequestFailure::NoAuth,
-            // The cause has the code of the server.
             _ => RequestFailure::Rejected(Arc::clone(&self.cause)),
         }
     }

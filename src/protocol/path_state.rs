@@ -60,8 +60,8 @@ impl HandOff {
 
 impl Default for HandOff {
     /// With these bounds, another process waits a few milliseconds longer than it would for one
-    /// holder. Hand-offs between idle tasks take a few microseconds each, so the time is usually
-    /// the effective bound; the number applies if the clock stops.
+    /// holder. The bounds are reached together at 5 microseconds for each holder, hand-off
+    /// included. So the number limits very short holds, and the time limits all others.
     fn default() -> Self {
         Self {
             max: 1_000,
@@ -152,8 +152,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
-        // Otherwise readers that arrive after the writer could still join the node, up to the
-        // bounds, and the writer would wait for them, too.
+        // A writer closes the node of the readers. Otherwise readers that arrive later could still
+        // join the node, up to the bounds, and the writer would wait for them, too.
         if kind == Kind::Exclusive {
             self.waiters.of_mut(Kind::Shared).close();
         }
@@ -302,7 +302,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// be deleted (docs/protocol.md#hand-off). A hand-off requires all of these:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
     ///   revocation is requested, because another client then waits for the deletion of the node;
-    /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
+    /// - the node is a writer's: readers share a node while it is open, and the node is deleted
+    ///   when the last reader has left;
     /// - the node is open: no hold of it was lost, and no conversion has it;
     /// - a caller waits;
     /// - the bounds allow another holder, whom the check counts.

@@ -450,7 +450,7 @@ struct SharedModel {
     deletions: u32,
     bounds: HandOff,
     now: Moment,
-    /// How many readers have had the node, without those that waited for the grant.
+    /// How many readers count for the bounds: the first, and those that have joined.
     holders: u32,
 }
 

@@ -186,7 +186,7 @@ impl Queue {
             // Each contender before this one excludes it, but waiting for the nearest is enough: a
             // list follows its end, and shows the others that are left.
             Kind::Exclusive => rank.checked_sub(1),
-            // Readers in between hold the lock together with this one, and are skipped.
+            // Readers do not exclude each other, so those in between are skipped.
             Kind::Shared => own.writer_before,
         };
         let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
