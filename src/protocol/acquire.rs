@@ -125,6 +125,7 @@ impl AcquireEvent {
     pub(crate) fn is_change(&self) -> bool {
         match self {
             Self::Changed => true,
+            // The predecessor was deleted before the watch was set.
             Self::WatchFailed(failure) => failure.kind == FailureKind::NoNode,
             _ => false,
         }
@@ -135,7 +136,8 @@ impl AcquireEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnNode {
     pub(crate) name: String,
-    /// The zxid of its creation; `None` if the server did not report it (ZOOKEEPER-4026).
+    /// The zxid of its creation; `None` if the node is known from a list only, or the server did
+    /// not report the zxid (ZOOKEEPER-4026).
     pub(crate) czxid: Option<i64>,
 }
 
@@ -153,6 +155,8 @@ impl AcquireStep {
     /// Returns the nodes that only this step knows of, when it is not carried out.
     pub(crate) fn into_orphans(self) -> Orphans {
         match self {
+            // The state machine has given the node of a grant to this step, so nothing else would
+            // delete the node of a grant that nobody takes.
             Self::Finish(AcquireOutcome::Granted { name, also, .. }) => {
                 let mut all = Orphans {
                     names: vec![name],
@@ -162,6 +166,7 @@ impl AcquireStep {
                 all
             }
             Self::Finish(AcquireOutcome::NotGranted { orphans, .. }) => orphans,
+            // The nodes and ids of an attempt that continues are in the state machine.
             Self::Do(_) | Self::Pause { .. } => Orphans::default(),
         }
     }
@@ -207,6 +212,8 @@ impl NoGrant {
         match failure.kind {
             FailureKind::SessionGone => Some(Self::SessionGone),
             FailureKind::Refused(_) => Some(Self::Refused(failure.clone())),
+            // A pause would not help: the watches of a session belong to waiters, whose waits have
+            // no bound.
             FailureKind::TooManyWatches => Some(Self::TooManyWatches),
             FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => None,
         }
@@ -276,10 +283,13 @@ pub(crate) struct Acquiring {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterPause {
+    /// Repeat a create that failed, or whose outcome is unknown.
     Create,
     /// Create a node in place of one that another process deleted.
     CreateAnother,
+    /// Create the directory.
     Parents,
+    /// List the directory.
     Look,
 }
 
@@ -291,6 +301,8 @@ impl Acquiring {
         if_busy: IfBusy,
         own_predecessor: OwnPredecessor,
     ) -> (Self, AcquireStep) {
+        // The first request is a create even for a try, whose caller has read the queue before
+        // (docs/protocol.md#try-lock).
         let contender = Self {
             naming,
             kind,
@@ -328,6 +340,7 @@ impl Acquiring {
     /// Returns the name of the node by which the attempt queues; `None` until it is known to be its
     /// own.
     pub(crate) fn queued_as(&self) -> Option<&str> {
+        // The czxid comes with the Stat, which also shows the owner of the node.
         self.node
             .as_ref()
             .filter(|node| node.czxid.is_some())
@@ -367,6 +380,7 @@ impl Acquiring {
                 list,
                 standing,
             } => self.created(id, create, list, standing, waitable),
+            // The create that found no directory was refused, and left nothing to look for.
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
             // NoNode is a failure like others: a directory above, just created or found, has been
             // removed, as the servers remove empty containers (docs/protocol.md#directories).
@@ -383,17 +397,23 @@ impl Acquiring {
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
+            // The node is known to be the attempt's own, but not its place: others may have left
+            // the queue since the last list, or another process may have deleted the node.
             AcquireEvent::Inspected(Answer::Is(node)) | AcquireEvent::Outdated(node) => {
                 self.node = Some(node);
                 AcquireStep::Do(AcquireRequest::List)
             }
+            // The grant had taken the node out of the state. The node is put back, so that the
+            // next step passes it to cleanup like any other.
             AcquireEvent::Deleted { node, waited } => {
                 self.node = Some(node);
                 self.deleted = if waited { 0 } else { self.deleted };
                 self.own_node_deleted()
             }
             AcquireEvent::Inspected(Answer::No(failure)) => match failure.kind {
+                // The node has existed in this session, so another process has deleted it since.
                 FailureKind::NoNode => self.own_node_deleted(),
+                // The owner is still unknown. The list that follows leads to this request again.
                 _ => self.failed(failure, AfterPause::Look),
             },
             // The holder was first, no node can be between it and the own node, and the transaction
@@ -407,15 +427,23 @@ impl Acquiring {
             AcquireEvent::Inherited { predecessor } => {
                 AcquireStep::Do(AcquireRequest::Watch { predecessor })
             }
+            // The node that was waited for may be gone. The event may also be a change of its data,
+            // a deletion that the servers refuse, or the end of the time that a try for permits
+            // waits. Only a list distinguishes these cases.
             AcquireEvent::Changed => {
-                // A watch was set and has fired, so the failures before it were not in a row with
-                // later ones.
+                // The wait itself succeeded, so the failures before it are not in a row with later
+                // ones.
                 self.failures = 0;
                 self.woken = true;
                 AcquireStep::Do(AcquireRequest::List)
             }
             AcquireEvent::WatchFailed(failure) => match failure.kind {
+                // The predecessor was deleted before the wait began. The answer is definite, so it
+                // is not counted as a failure. But the attempt has not waited, so no count begins
+                // again either. Repetitions end, because each list has one contender less.
                 FailureKind::NoNode => AcquireStep::Do(AcquireRequest::List),
+                // A list comes before another watch, because the predecessor may have changed in
+                // the pause.
                 _ => self.failed(failure, AfterPause::Look),
             },
             AcquireEvent::Retry => match self.after_pause {
@@ -433,6 +461,7 @@ impl Acquiring {
     /// first. Returns the orphans, but for those of a step that is not carried out
     /// ([`AcquireStep::into_orphans`]).
     pub(crate) fn abandon(&mut self) -> Orphans {
+        // The own node comes last: the error of a try finds it there.
         let mut all = Orphans {
             names: std::mem::take(&mut self.orphans),
             ids: std::mem::take(&mut self.unknown_creates),
@@ -468,6 +497,8 @@ impl Acquiring {
             Answer::No(failure) => return self.not_created(id, failure, list, waitable),
         }
         match (list, standing) {
+            // The servers answer the requests of a session in order, so a list that was sent
+            // behind the create shows the node, unless another process has deleted it.
             (Some(Answer::Is(listing)), _) => self.judge(listing, waitable),
             (Some(Answer::No(failure)), _) => match failure.kind {
                 // The create succeeded, so the directory existed, and was deleted after the node.
@@ -477,11 +508,13 @@ impl Acquiring {
             // A node of an unknown create needs no list here: it is behind this node, or gone
             // (docs/protocol.md#succession).
             (None, Standing::First) => self.first(),
-            // A list is needed to find the nodes of unknown creates, and, for a try, to be sure
-            // that the lock is held.
+            // The wait begins without a list. Unknown creates need a list, which shows their nodes,
+            // and so does a try, which has to be sure that the lock is held.
             (None, Standing::Behind(before)) if self.waits_for_sure() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
+            // Without a proof by the number, as when other contenders have come in between, only a
+            // list shows the place of the node.
             (None, _) => AcquireStep::Do(AcquireRequest::List),
         }
     }
@@ -495,11 +528,15 @@ impl Acquiring {
     ) -> AcquireStep {
         match failure.kind {
             FailureKind::Unknown => {
+                // The node may exist, or may come to exist. The id is kept until the outcome is
+                // known, because a forgotten node would block the lock for the life of the session.
                 self.unknown_creates.push(id);
                 // The list that was sent with the create may show its node. A list without the node
                 // proves nothing: the answer to the next create decides about this one
                 // (docs/protocol.md#write-barrier).
                 match list {
+                    // The failure is kept for the error: a list that shows nothing of the create
+                    // is no answer to it.
                     None => {
                         self.last_failure = Some(failure);
                         AcquireStep::Do(AcquireRequest::List)
@@ -507,19 +544,24 @@ impl Acquiring {
                     Some(Answer::Is(listing)) if self.finds_itself(&listing) => {
                         self.judge(listing, waitable)
                     }
+                    // If the create was committed, the servers delete its node with the session.
                     Some(Answer::No(Failure {
                         kind: FailureKind::SessionGone,
                         ..
                     })) => self.end(NoGrant::SessionGone),
+                    // The repetition has a fresh id, so a late commit of this create is not taken
+                    // for the repetition.
                     Some(_) => self.failed(failure, AfterPause::Create),
                 }
             }
+            // A new lock has no directory yet, so this answer is usual.
             FailureKind::NoNode if !self.made_parents => {
                 self.made_parents = true;
                 AcquireStep::Do(AcquireRequest::MakeParents)
             }
             // The directory was removed between its creation and this create.
             FailureKind::NoNode => self.failed(failure, AfterPause::Parents),
+            // The answer is definite: no node was created, so the id is forgotten.
             _ => self.failed(failure, AfterPause::Create),
         }
     }
@@ -533,6 +575,7 @@ impl Acquiring {
 
     /// Returns whether a list shows the node of an unknown create, or an unusable directory.
     fn finds_itself(&self, listing: &Listing) -> bool {
+        // An unusable directory ends the attempt, with or without a node there.
         let Ok(queue) = listing else { return true };
         self.unknown_creates
             .iter()
@@ -541,6 +584,8 @@ impl Acquiring {
 
     /// Decides the next step by a list of the directory.
     fn judge(&mut self, listing: Listing, waitable: &dyn Fn(&str) -> bool) -> AcquireStep {
+        // The directory is checked first, because no position means anything once the numbers have
+        // wrapped.
         let queue = match listing {
             Ok(queue) => queue,
             Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
@@ -571,13 +616,18 @@ impl Acquiring {
             self.node = Some(found.remove(0));
             self.orphans.extend(found.into_iter().map(|node| node.name));
         }
+        // Without a node, the creates of the attempt are still undecided. The next create is
+        // answered behind them, so the list after it shows their outcome.
         let Some(node) = &self.node else {
             return self.pause(FailureKind::Unknown, AfterPause::Create);
         };
+        // The servers have created the node before they read this list, and none shows this session
+        // an older state (docs/protocol.md#read-under-lock). So another process has deleted it.
         let Some(position) = queue.position(&node.name) else {
             return self.own_node_deleted();
         };
-        // Nodes of another recipe queue in another order (docs/protocol.md#mixed-recipes).
+        // Contenders of another recipe queue in another order, and do not wait for this node. A
+        // contender that came later does not end the wait (docs/protocol.md#mixed-recipes).
         if let Err(unusable) = queue.usable_by(&node.name) {
             return self.end(NoGrant::Unusable(unusable));
         }
@@ -587,12 +637,15 @@ impl Acquiring {
             self.deleted = 0;
         }
         match position {
-            // The node may belong to an earlier session of this client, so neither a grant nor a
-            // wait may follow before its Stat is known.
+            // The list shows the name only. If a server has replaced this session, the node belongs
+            // to the other one, and would end with it. So neither a grant nor a wait follows before
+            // the Stat shows the owner (docs/protocol.md#owner-check).
             _ if node.czxid.is_none() => AcquireStep::Do(AcquireRequest::Inspect {
                 name: node.name.clone(),
             }),
             Position::First => self.first(),
+            // A try does not wait, so its node becomes an orphan. The list names the contender
+            // ahead, for the error.
             Position::Behind { .. } if self.if_busy == IfBusy::Fail => {
                 self.list = Some(queue);
                 self.end(NoGrant::WouldBlock)
@@ -605,6 +658,7 @@ impl Acquiring {
                         .enumerate()
                         .find(|(_, name)| waitable(name)),
                 };
+                // Only if nothing is between the two can the lock be handed over to this node.
                 let request = match own {
                     Some((between, name)) => AcquireRequest::WaitFor {
                         before: Neighbour {
@@ -641,6 +695,8 @@ impl Acquiring {
                 });
                 AcquireStep::Do(AcquireRequest::Inspect { name })
             }
+            // The node is never missing here, because each caller of this function has checked it.
+            // Another create would grant nothing by itself.
             None => self.pause(FailureKind::Unknown, AfterPause::Create),
         }
     }
@@ -648,7 +704,12 @@ impl Acquiring {
     /// Starts again at the end of the queue, as Curator does, because another process has deleted
     /// the own node (docs/protocol.md#waiter-without-node).
     fn own_node_deleted(&mut self) -> AcquireStep {
+        // The wait that has just ended was that of the deleted node, so it does not count for the
+        // next one.
         self.woken = false;
+        // Deletions have a separate count, because each wait resets that of the failures. With one
+        // count, a process that deletes each node of this attempt while it waits would keep the
+        // attempt busy without a bound.
         self.deleted = self.deleted.saturating_add(1);
         // The node goes to cleanup as well, whose deletion makes sure that it is gone.
         self.orphans.extend(self.node.take().map(|node| node.name));
@@ -680,6 +741,9 @@ impl Acquiring {
 
     fn pause(&mut self, why: FailureKind, then: AfterPause) -> AcquireStep {
         self.after_pause = then;
+        // Only a wait that ends resets the count, not a request that succeeds: otherwise a watch
+        // that cannot be set would be repeated without a bound, because each list in between
+        // succeeds.
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
         AcquireStep::Pause { failures, why }

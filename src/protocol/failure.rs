@@ -1,8 +1,21 @@
 //! How a request failed, and the error that reported it.
 //!
-//! Decisions depend on one question only: was the request carried out, and would a repetition help?
-//! [`FailureKind`] has an answer for each error code and each lost connection
-//! (docs/protocol.md#unknown-outcome). The error itself is kept as the cause, for the caller.
+//! Decisions depend on two questions only: was the request carried out, and would a repetition
+//! help? [`FailureKind`] has the answers for each error code and each lost connection
+//! (docs/protocol.md#unknown-outcome):
+//!
+//! ```text
+//!   kind             carried out?   repeated?
+//!   NoNode           no             depends on which node is missing
+//!   Refused          no             no: the answer would be the same
+//!   NotNow           no             after a pause, the first time too
+//!   Unknown          perhaps        at once on the next connection, then after pauses
+//!   SessionGone      perhaps        no: the nodes of the session go with it
+//!   TooManyWatches   no, not sent   no
+//! ```
+//! An error that is not known to be definite counts as `Unknown`: to look for a node that was not
+//! created costs a request, and to forget one that was created blocks the lock. The error itself is
+//! kept as the cause, for the caller.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -48,6 +61,8 @@ impl Failure {
             // The servers have answered each time: another process deletes the directory as soon
             // as it is created.
             FailureKind::NoNode => RequestFailure::Deleted,
+            // No server has answered, or each was too busy: both are reported as a connection that
+            // does not work, which a later call may find repaired.
             _ => RequestFailure::Connection(Arc::clone(&self.cause)),
         }
     }
@@ -55,6 +70,8 @@ impl Failure {
 
 impl From<FailureKind> for Failure {
     fn from(kind: FailureKind) -> Self {
+        // Some failures have no error of the client library: a session that ended before the
+        // request was sent, or a watch for which there is no room. The kind is its own cause.
         Self {
             kind,
             cause: Arc::new(kind),
@@ -64,6 +81,7 @@ impl From<FailureKind> for Failure {
 
 impl PartialEq for Failure {
     fn eq(&self, other: &Self) -> bool {
+        // Errors of the client library cannot be compared.
         self.kind == other.kind
     }
 }

@@ -22,6 +22,8 @@ impl Labels {
             .iter()
             .map(|prefix| ["/", prefix.trim_matches('/')].concat().into())
             .collect();
+        // The sort need not be stable, because two different prefixes of the same length never
+        // match the same path.
         prefixes.sort_unstable_by_key(|prefix| std::cmp::Reverse(prefix.len()));
         Self {
             prefixes: prefixes.into(),
@@ -34,6 +36,7 @@ impl Labels {
         let is_above = |prefix: &&Arc<str>| {
             // A prefix ends at a slash: `/locks` is not the label of `/locks-of-others`.
             let below = path.strip_prefix(&***prefix);
+            // Only the root ends with a slash itself, so the test below would refuse its children.
             ***prefix == *"/"
                 || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
         };

@@ -1,12 +1,12 @@
 //! Decides which of one client's attempts is next for one path (docs/protocol.md#arrival-order).
 //! Pure.
 //!
-//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in
-//! one [`LocalQueue`]:
+//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one
+//! [`LocalQueue`]:
 //!
 //! 1. An attempt *creates* its node after the attempts that arrived before it, in each session
 //!    ([`may_create`](LocalQueue::may_create)).
-//! 2. It *lists* the directory, together with all attempts that need a list at the time
+//! 2. The attempt *lists* the directory, together with all attempts that need a list at the time
 //!    ([`ask_list`](LocalQueue::ask_list)).
 //! 3. Its node *waits* in memory for a node of the same session before it, from which the lock may
 //!    be handed over to it: it is the *heir* of that node ([`wait`](LocalQueue::wait),
@@ -25,9 +25,9 @@
 //!    under way at a time.
 //! 4. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an
 //!    older one change nothing.
-//! 5. `next` means that no other node is between two nodes. That stays true, since later nodes have
-//!    greater numbers and names are used once. If the node between two neighbours is deleted, these
-//!    two are neighbours.
+//! 5. `next` means that no other node is between two nodes. No node can come between them later,
+//!    because later nodes have greater numbers and names are used once. If the node between two
+//!    neighbours is deleted, these two are neighbours.
 //! 6. An attempt that waits for a node gets a notice when that node is gone, or waits for the node
 //!    before it from then on. The only notice that grants the lock is that of a hand-over, one
 //!    transaction that has deleted the holder's node while the heir's existed. In every case of
@@ -99,6 +99,7 @@ impl<W, L> LocalQueue<W, L> {
         wake: W,
     ) -> bool {
         self.begin_session(session);
+        // The attempt has usually claimed its turn when it arrived, and then nothing changes here.
         self.claim_turn(number);
         let is_next = self
             .to_create
@@ -108,6 +109,8 @@ impl<W, L> LocalQueue<W, L> {
         if session < self.session || is_next {
             return true;
         }
+        // An attempt that is not in `to_create` has created in this session, or stepped aside. A
+        // further create gets a number behind all others, so waiting for a turn would gain nothing.
         let Some(kept) = self.to_create.get_mut(&number) else {
             return true;
         };
@@ -118,6 +121,8 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Has later arrivals wait for this attempt to create, even if they ask first.
     pub(crate) fn claim_turn(&mut self, number: AttemptNumber) {
+        // An attempt that has had its turn in this session gets no other one: it would hold up the
+        // attempts that have arrived since.
         if !self.passed.contains(&number) {
             self.to_create.entry(number).or_default();
         }
@@ -126,6 +131,7 @@ impl<W, L> LocalQueue<W, L> {
     /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry
     /// policy says and creates whenever it returns.
     pub(crate) fn step_aside(&mut self, number: AttemptNumber, session: SessionNumber) {
+        // An attempt that still pauses in an older session keeps its turn in the current one.
         if session == self.session {
             self.pass(number);
         }
@@ -134,6 +140,8 @@ impl<W, L> LocalQueue<W, L> {
     /// Records that the create of an attempt failed because the directory is missing: attempts that
     /// have not sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: SessionNumber) {
+        // A try is in neither set, so nobody waits for it. No waker is kept, because the attempt is
+        // not waiting: it creates the directory, or pauses, and asks again.
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
         }
@@ -141,6 +149,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Removes an attempt that no longer contends.
     pub(crate) fn remove(&mut self, number: AttemptNumber) {
+        // An attempt that leaves before it has created has to let the next one create.
         self.pass(number);
         self.passed.remove(&number);
     }
@@ -150,8 +159,11 @@ impl<W, L> LocalQueue<W, L> {
             return;
         };
         self.passed.insert(number);
+        // The attempt itself has usually left or is not waiting, but no waker is dropped without a
+        // notice.
         self.told.tell(wake, Notice::Turn);
-        // The first that is left may have asked while others were before it.
+        // The first attempt that is left may have asked while others were before it. Only this one
+        // is woken, because all others have it before them.
         let next = self
             .to_create
             .first_entry()
@@ -167,18 +179,26 @@ impl<W, L> LocalQueue<W, L> {
         }
         self.session = session;
         for wake in self.to_create.values_mut() {
-            // It creates in the older session, where that fails.
+            // Attempts that wait for their turn do so in an older session, which has ended. When
+            // woken, they ask again in that session, may create, and learn of its end by the
+            // failure.
             self.told.tell(wake.take(), Notice::Turn);
         }
+        // The nodes of the older session go with it. By their numbers, which are those of arrival,
+        // all attempts get their old places among each other (docs/protocol.md#one-session).
         self.to_create.extend(
             std::mem::take(&mut self.passed)
                 .into_iter()
                 .map(|number| (number, None)),
         );
+        // Reports about nodes of the older session are ignored from now on, so nothing else would
+        // wake these attempts.
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
         self.told
             .notices
             .extend(waiting.map(|wake| (wake, Notice::Look)));
+        // A list of the older session may still be under way. Its task ends when it asks for
+        // another, since `next_list` has none for that session.
         self.lists.running = false;
         self.drop_lists();
     }
@@ -200,6 +220,8 @@ impl<W, L> LocalQueue<W, L> {
             self.told.no_list.push(tell);
             return false;
         }
+        // A list that is under way may have been sent before this attempt's create, so the attempt
+        // gets the next one (docs/protocol.md#shared-lists).
         self.lists.waiting.push(tell);
         !std::mem::replace(&mut self.lists.running, true)
     }
@@ -210,7 +232,8 @@ impl<W, L> LocalQueue<W, L> {
         if session != self.session {
             return None;
         }
-        // The task ends with this answer if none waits: the next attempt that asks starts another.
+        // If no attempt waits, the task ends with this answer. The flag changes in the same
+        // decision, so the next attempt that asks starts another task, and no attempt is missed.
         self.lists.running = !self.lists.waiting.is_empty();
         self.lists
             .running
@@ -219,6 +242,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Records that the task that sends the lists has ended before it was done.
     pub(crate) fn stop_lists(&mut self, session: SessionNumber) {
+        // The task of an older session must not end the lists of the current one.
         if session == self.session {
             self.lists.running = false;
             self.drop_lists();
@@ -322,6 +346,7 @@ impl<W, L> LocalQueue<W, L> {
     /// has the lock.
     pub(crate) fn stop_waiting(&mut self, session: SessionNumber, own: &str) {
         if session == self.session {
+            // The attempt has usually dropped the receiver, because its wait was interrupted.
             let wake = self.nodes.stop_waiting(own);
             self.told.tell(wake, Notice::Look);
         }
@@ -338,6 +363,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Removes a node that is gone, or whose deletion is refused.
     pub(crate) fn gone(&mut self, session: SessionNumber, name: &str, how: Gone<'_>) {
+        // A late report about an older session concerns nodes that have been forgotten.
         if session == self.session {
             self.nodes.gone(name, how, &mut self.told.notices);
         }
@@ -404,7 +430,7 @@ mod tests {
         assert!(queue.may_create(attempt(1), session(2), "first"));
         assert_eq!(queue.notices(), []);
         queue.step_aside(attempt(1), session(2));
-        // It may leave before it asks again.
+        // An attempt that was notified may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
         queue.remove(attempt(3));
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
@@ -423,7 +449,7 @@ mod tests {
         queue.step_aside(attempt(1), session(1));
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
         assert!(queue.may_create(attempt(2), session(1), "second"));
-        // One that leaves without asking keeps no other waiting.
+        // An attempt that leaves without asking keeps no other waiting.
         queue.claim_turn(attempt(3));
         queue.remove(attempt(3));
         queue.step_aside(attempt(2), session(1));
@@ -451,7 +477,7 @@ mod tests {
             queue.may_create(attempt(2), session(1), "")
                 && !queue.may_create(attempt(3), session(1), "third")
         );
-        // It fails again, and pauses.
+        // The first attempt fails again, and pauses.
         queue.directory_missing(attempt(1), session(1));
         assert!(!queue.may_create(attempt(3), session(1), "third"));
         queue.step_aside(attempt(1), session(1));
@@ -463,11 +489,11 @@ mod tests {
         );
         queue.step_aside(attempt(1), session(1));
         queue.directory_missing(attempt(2), session(1));
-        // Of a session that is over.
+        // Reports of a session that is over change nothing.
         queue.directory_missing(attempt(1), session(0));
         queue.step_aside(attempt(2), session(1));
         assert!(queue.may_create(attempt(3), session(1), "third"));
-        // One that pauses in a session that is over keeps its turn in the next.
+        // An attempt that pauses in a session that is over keeps its turn in the next.
         assert!(!queue.may_create(attempt(2), session(2), "second"));
         queue.notices();
         queue.step_aside(attempt(1), session(1));

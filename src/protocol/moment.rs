@@ -16,11 +16,14 @@ pub(crate) struct Moment(Duration);
 impl Moment {
     /// Returns the time since `earlier`; zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
+        // Two threads may read the clock in one order and compare the moments in the other. The
+        // difference is then small, and counts as zero.
         self.0.saturating_sub(earlier.0)
     }
 
     /// Returns the moment that is `time` later.
     pub(crate) fn plus(self, time: Duration) -> Self {
+        // The last moment that can be represented never comes, so it can stand for later ones.
         Self(self.0.saturating_add(time))
     }
 

@@ -1,9 +1,16 @@
-//! The numbers of one client. A session, an attempt, a hold and a node each have a type of their own,
+//! The numbers of one client. A session, an attempt, a hold and a node each have a separate type,
 //! so that none is taken for another. Pure.
 //!
-//! Attempts, and callers that wait for one together, are numbered in the order of their arrival. The
-//! other numbers derive from that: a hold has the number of the attempt or the caller that it was
-//! granted to, and a node that of the first hold by which this client had it.
+//! Attempts, and callers that wait for one together, are numbered in the order of their arrival.
+//! The numbers of holds and nodes derive from that: a hold has the number of the attempt or the
+//! caller that it was granted to, and a node that of the first hold by which this client had it. A
+//! reader that shares a node has a hold with a new number of the same series. Sessions are counted
+//! separately, from 1.
+//!
+//! ```text
+//!   attempt 7, for the callers 5, 6 and 8  -->  hold 7 of node 7, for the caller 5
+//!   a release passes the node on           -->  hold 6 of node 7, for the caller 6
+//! ```
 
 /// A session of a client, in their order. The default is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +20,7 @@ impl SessionNumber {
     pub(crate) const FIRST: Self = Self(1);
 
     pub(crate) fn next(self) -> Self {
+        // A client cannot have 2^64 sessions.
         Self(self.0 + 1)
     }
 
@@ -35,6 +43,9 @@ impl AttemptNumber {
     /// Returns the numbers of the holds that an attempt may get which has so many numbers, this one
     /// and those that follow.
     pub(crate) fn holds(self, count: u32) -> impl Iterator<Item = HoldNumber> {
+        // Only a call for several permits has several numbers, because each permit is a separate
+        // hold. The numbers are taken together when the call begins, so no other attempt has one of
+        // them.
         (0..count).map(move |later| HoldNumber::of_attempt(self.after(later)))
     }
 }
@@ -48,7 +59,8 @@ impl HoldNumber {
         Self(attempt)
     }
 
-    /// Returns the number of the attempt, or of the caller, that the hold was granted to.
+    /// Returns the number of the attempt, or of the caller, that the hold was granted to. For a
+    /// reader that shares a node, this is a new number of the same series.
     pub(crate) fn attempt(self) -> AttemptNumber {
         self.0
     }

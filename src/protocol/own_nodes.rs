@@ -1,10 +1,31 @@
 //! The nodes of a [`LocalQueue`](super::local_queue::LocalQueue)'s session: which one waits in
 //! memory for which other, and what happens to the waiting ones when a node is gone
-//! (docs/protocol.md#waiting-in-memory).
+//! (docs/protocol.md#waiting-in-memory). So thousands of waiters of one fair lock in one process
+//! cost the servers no watches and no lists.
 //!
-//! So thousands of waiters of one lock in one process cost the servers no watches and no lists. The
-//! information may be out of date at any time: another process may have deleted a node, or the
-//! whole directory.
+//! ```text
+//!   number     31         32 <------- 33 <------- 34         35
+//!   session   other      ours        ours        ours       other
+//!              ^          |
+//!              '----------'  watched on the servers; 33 waits for 32 in memory, and 34 for 33
+//! ```
+//! Each node keeps the node that it waits for, and its *followers*, which wait for it. What the
+//! followers do when the node is gone depends on how it was deleted:
+//! - By this client: the followers inherit its wait. In the picture, if 33 is deleted, 34 waits for
+//!   32, and is not woken. If 32 is deleted, 33 watches 31.
+//! - By a hand-over: the follower to which the lock is handed over is granted the lock, and others
+//!   list.
+//! - In any other way: the followers list. Another process may have deleted further nodes, of which
+//!   this client was not notified.
+//!
+//! A follower is `next` if no other node is between the two. Only such a follower can be handed the
+//! lock. Two consecutive numbers have none between them, because the servers count the creates of a
+//! directory, and none can be added, because later nodes have greater numbers. When a node is
+//! deleted, its two neighbours become neighbours of each other.
+//!
+//! The information may be out of date at any time: another process may have deleted a node, or the
+//! whole directory. So a wait may last until this client notices that, but no grant follows from
+//! this information alone: a hand-over checks both nodes on the servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,8 +147,9 @@ impl<W> LocalNodes<W> {
         self.all.is_empty() && self.last.is_none()
     }
 
-    /// Adds a created node. Returns the one right before it, if this session created that: the
-    /// servers count the creates of a directory, so no node is between consecutive numbers.
+    /// Adds a created node. Returns the nearest node of this session before it, if the number shows
+    /// which that is: the servers count the creates of a directory, so no create of another session
+    /// is between consecutive numbers.
     pub(super) fn created(&mut self, name: &str, sequence: i32) -> Option<Neighbour> {
         let name = self.know(name);
         let node = Neighbour {
@@ -136,6 +158,8 @@ impl<W> LocalNodes<W> {
         };
         // The newest node is the only one that the next create can follow without a gap.
         let before = self.last.replace(Last { sequence, node });
+        // A gap in the numbers may be a node of another session, or of a create of this session
+        // that was not answered. A smaller number is that of a new directory at the path.
         let before = before
             .filter(|last| last.sequence.checked_add(1) == Some(sequence))
             .map(|last| last.node)?;
@@ -144,6 +168,7 @@ impl<W> LocalNodes<W> {
         Some(before)
     }
 
+    /// Adds a node, of which only the name is known, and returns its shared name.
     pub(super) fn know(&mut self, name: &str) -> Arc<str> {
         if let Some((name, _)) = self.all.get_key_value(name) {
             return Arc::clone(name);
@@ -176,12 +201,15 @@ impl<W> LocalNodes<W> {
 
     pub(super) fn is_live(&self, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         let mut name = name;
-        // A node that is being deleted stands for the node that its attempt waited for.
+        // A node that is being deleted stands for the node that its attempt waited for. The search
+        // ends, because a node waits only for earlier ones.
         while leaving(name) {
             match self.all.get(name).and_then(|node| node.behind.as_ref()) {
                 Some(Behind::Own(before)) => name = &before.name,
-                // Of a node of another session only its end is noticed.
+                // The watch has not fired, so the node of the other session counts as live.
                 Some(Behind::Other(_)) => return true,
+                // The leaving node held the lock, or its attempt did not wait yet. In both cases no
+                // live contender is known.
                 None => return false,
             }
         }
@@ -220,6 +248,8 @@ impl<W> LocalNodes<W> {
 
     pub(super) fn heir(&self, own: &str) -> Option<Arc<str>> {
         let followers = &self.all.get(own)?.followers;
+        // Other followers have a node of another session before them, which is granted the lock
+        // first.
         followers
             .iter()
             .find(|follower| follower.next)
@@ -234,28 +264,35 @@ impl<W> LocalNodes<W> {
             return;
         };
         if let Some(Behind::Own(before)) = &behind {
-            // Most likely its attempt has given up.
+            // The attempt of this node waits in memory, or has given up, and then receives nothing.
+            // If it waits, its list will show that the node is gone.
             told.extend(
                 self.forget_follower(&before.name, name)
                     .map(|wake| (wake, Notice::Look)),
             );
         }
-        // The wait of a node passes to its followers only if this client has deleted it: another hand
-        // may have deleted the node before it, or the directory, too.
+        // The wait of a node passes to its followers only if this client has deleted the node.
+        // Another process may have deleted the node before it, too, or the directory. The node of a
+        // hand-over held the lock, and waited for nothing.
         let inherited = if how == Gone::Deleted { behind } else { None };
         self.move_last(name, inherited.as_ref());
         for follower in followers {
+            // The end of a follower removes it from the followers, so its node is always found.
             let Some(node) = self.all.get_mut(&follower.name) else {
                 told.push((follower.wake, Notice::Look));
                 continue;
             };
+            // A follower that is told waits for nothing until its attempt has acted.
             node.behind = None;
             match (how, &inherited) {
+                // The transaction has checked this node, and no other can be first.
                 (Gone::HandedOver { to }, _) if *to == *follower.name => {
                     told.push((follower.wake, Notice::HandedOver));
                 }
                 (_, Some(Behind::Own(before))) => {
-                    // Two neighbours of a node between them are neighbours once it is gone.
+                    // The attempt of the follower is not woken, because it cannot be first before
+                    // this other node is gone. Two neighbours of a node between them are neighbours
+                    // once it is gone.
                     let before = Neighbour {
                         name: Arc::clone(&before.name),
                         next: before.next && follower.next,
@@ -265,7 +302,9 @@ impl<W> LocalNodes<W> {
                     }
                 }
                 (_, Some(Behind::Other(predecessor))) => {
-                    // If this node is gone next, its own followers inherit the watch.
+                    // The watch of the deleted node's attempt ends with that attempt, so the
+                    // follower sets another. The wait is recorded before that: if this node is
+                    // deleted first, its own followers inherit the wait.
                     node.behind = Some(Behind::Other(predecessor.clone()));
                     told.push((
                         follower.wake,
@@ -274,6 +313,8 @@ impl<W> LocalNodes<W> {
                         },
                     ));
                 }
+                // Nodes of other sessions may be before the follower, and another process may have
+                // deleted the node of the follower too, so only a list decides.
                 (_, None) => told.push((follower.wake, Notice::Look)),
             }
         }
@@ -287,6 +328,8 @@ impl<W> LocalNodes<W> {
             .map(|follower| follower.wake)
     }
 
+    /// Records that a node waits for another one. Returns the waker if that one is not known: its
+    /// end would never be noticed.
     fn put_behind(&mut self, before: Neighbour, follower: Follower<W>) -> Result<(), W> {
         let Some(node) = self.all.get_mut(&before.name) else {
             return Err(follower.wake);
@@ -316,12 +359,15 @@ impl<W> LocalNodes<W> {
             return;
         };
         match behind {
+            // The number of the last create stays: a node with the next number follows the
+            // remaining node, if nothing is between that and the deleted one.
             Some(Behind::Own(before)) => {
                 last.node = Neighbour {
                     name: Arc::clone(&before.name),
                     next: last.node.next && before.next,
                 };
             }
+            // The node before the next one is not known, so the next attempt lists.
             _ => self.last = None,
         }
     }
@@ -333,7 +379,8 @@ mod tests {
 
     type Told = Vec<(&'static str, Notice)>;
 
-    /// Nodes `n0`, `n1`, ..: the first holds the lock, each other waits for the one before it.
+    /// Returns nodes `n0`, `n1` and so on: the first holds the lock, each other waits for the one
+    /// before it.
     fn nodes(count: i32) -> LocalNodes<&'static str> {
         let mut nodes = LocalNodes::default();
         for n in 0..count {
@@ -495,7 +542,7 @@ mod tests {
             gone(&mut nodes, "n0", Gone::Deleted),
             [("wake n1", watch.clone())]
         );
-        // It has given up too, without having read the notice.
+        // The attempt of this node has given up too, without having read the notice.
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake n2", watch)]);
         nodes.stop_waiting("n2");
         let look = [("wake n3", Notice::Look)];

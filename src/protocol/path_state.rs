@@ -60,8 +60,8 @@ impl HandOff {
 
 impl Default for HandOff {
     /// With these bounds, another process waits a few milliseconds longer than it would for one
-    /// holder. Hand-offs between idle tasks take a few microseconds each, so the time is usually
-    /// the effective bound; the number applies if the clock stops.
+    /// holder. The bounds are reached together at 5 microseconds for each holder, hand-off
+    /// included. So the number limits very short holds, and the time limits all others.
     fn default() -> Self {
         Self {
             max: 1_000,
@@ -123,6 +123,8 @@ impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
     /// (docs/protocol.md#hand-off).
     fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
+        // The bounds count from the grant, not from the last hand-off. Otherwise a busy client
+        // could keep other processes waiting without a limit.
         let may = self.holders < bounds.max && now.since(self.since) < bounds.time;
         self.holders += u32::from(may);
         may
@@ -150,8 +152,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
-        // Otherwise a stream of readers could keep the node, and the writer would never have a
-        // turn.
+        // A writer closes the node of the readers. Otherwise readers that arrive later could still
+        // join the node, up to the bounds, and the writer would wait for them, too.
         if kind == Kind::Exclusive {
             self.waiters.of_mut(Kind::Shared).close();
         }
@@ -169,6 +171,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let open = self.waiters.of(Kind::Shared).open_node()?;
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
+        // The check of the bounds counts the reader, so it comes last.
         if healthy && node.another(bounds, now) {
             return Some((open, hold));
         }
@@ -186,6 +189,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         hold: H,
         since: Moment,
     ) -> NodeNumber {
+        // The number of a hold is used once, and so is that of its node. So a late event of an
+        // earlier node finds no entry.
         let node = NodeNumber::of_first_hold(number);
         let holds = BTreeMap::from([(number, hold)]);
         let holders = 1;
@@ -212,6 +217,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Opens a node that was granted to a single call, unless this client has an open node, or is
     /// about to have one. Returns whether the node is open.
     pub(crate) fn open(&mut self, node: NodeNumber) -> bool {
+        // A node whose hold has ended has no entry, and stays closed.
         let kind = self.nodes.get(&node).map(|node| node.kind);
         let Some(kind) = kind.filter(|kind| self.waiters.of(*kind).may_open()) else {
             return false;
@@ -242,6 +248,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         };
         state.holds.insert(number, hold);
         self.open_unless_waited_for(kind, node);
+        // All readers that wait get the node, even if a writer arrived after some of them: they had
+        // waited for this grant together (docs/protocol.md#shared-read-node).
         let waiters = self.waiters.of_mut(kind);
         match kind {
             Kind::Exclusive => waiters
@@ -255,9 +263,9 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
     /// is whether another caller may have the lock now, as far as the session and the hold are
-    /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is followed
-    /// by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the deletion is
-    /// on its way.
+    /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is
+    /// followed by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the
+    /// deletion is on its way.
     pub(crate) fn released(
         &mut self,
         node: NodeNumber,
@@ -265,10 +273,13 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         now: Moment,
         healthy: bool,
     ) -> PassOn<W> {
+        // The node has been forgotten: it is gone, or its deletion is on its way. A second deletion
+        // is harmless, because names of nodes are used once.
         let Some(state) = self.nodes.get_mut(&node) else {
             return PassOn::Delete;
         };
-        // A hold that has left already does not take the node from the others.
+        // Two threads may end one hold, as when its lease ends while it is released. The second one
+        // must not take the node from the other holds.
         let has_left = state.holds.remove(&hold).is_none();
         if has_left || !state.holds.is_empty() {
             // If the reader was asked to release the lock, or its write has an unknown outcome, no
@@ -279,7 +290,10 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
             return PassOn::Stays;
         }
         match self.next_holder(node, now, healthy) {
+            // The node has no hold until the next caller enters it, under the same mutex.
             Some((at, waiter)) => PassOn::To(at, waiter),
+            // The node stays open until its deletion is on its way, so that no attempt begins whose
+            // create would be sent ahead of the deletion.
             None => PassOn::Delete,
         }
     }
@@ -288,10 +302,11 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// be deleted (docs/protocol.md#hand-off). A hand-off requires all of these:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
     ///   revocation is requested, because another client then waits for the deletion of the node;
-    /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
+    /// - the node is a writer's: readers share a node while it is open, and the node is deleted
+    ///   when the last reader has left;
     /// - the node is open: no hold of it was lost, and no conversion has it;
     /// - a caller waits;
-    /// - the bounds allow another holder. This check counts the holder.
+    /// - the bounds allow another holder, whom the check counts.
     fn next_holder(
         &mut self,
         node: NodeNumber,
@@ -319,10 +334,13 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Records that a hold of this node is lost, so that no other caller gets the node. The hold
     /// stays until the node may be deleted.
     pub(crate) fn hold_lost(&mut self, node: NodeNumber) {
+        // Once the node is closed, the callers that wait for it need another one. So an attempt
+        // begins at once, even while the node is kept for the lost hold.
         self.close_node(node);
         self.forget_if_left(node);
     }
 
+    /// Forgets a node without a hold. From then on its callers want an attempt.
     fn forget_if_left(&mut self, node: NodeNumber) {
         if self
             .nodes
@@ -335,6 +353,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     fn close_node(&mut self, node: NodeNumber) {
+        // The entry, which has the kind of the node, may have been removed by now, so both kinds
+        // are asked.
         self.waiters.of_mut(Kind::Exclusive).close_node(node);
         self.waiters.of_mut(Kind::Shared).close_node(node);
     }
@@ -342,6 +362,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Closes the node of a hold that is about to be converted. A hold that has already left does
     /// not close the node, because another hold may have it by then.
     pub(crate) fn reserve(&mut self, node: NodeNumber, hold: HoldNumber) {
+        // After the conversion, the node on the servers is a reader's, and no writer may have it.
         let state = self.nodes.get_mut(&node);
         if let Some(state) = state.filter(|state| state.holds.contains_key(&hold)) {
             state.is_reserved = true;
@@ -372,6 +393,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Returns all holds, those of older nodes first.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
+        // The numbers of nodes rise with the arrival of the callers that were granted them.
         self.nodes.values().flat_map(|node| node.holds.values())
     }
 }
@@ -554,7 +576,7 @@ mod tests {
             for number in 2..2 + joins {
                 assert_eq!(path.join(joins_at, true), Some((node(1), 1)));
                 path.enter(node(1), hold(number), number);
-                // Those that leave count too.
+                // Readers that have left count too.
                 assert_eq!(
                     path.released(node(1), hold(number), joins_at, true),
                     PassOn::Stays

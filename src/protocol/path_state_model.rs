@@ -1,8 +1,14 @@
-//! Models of one [`PathState`] among contenders of other processes. Of a mutex: every schedule of
-//! arrivals, departures, releases, losses and grants, small ones exhaustively and long ones at
-//! random. No two callers have the lock at once, no caller is forgotten, and the order of arrival
-//! and the bounds are kept. Of readers that share a node: schedules at random, in which the node
-//! goes once, with the last of them.
+//! Models of one [`PathState`] among contenders of other processes.
+//!
+//! Each model is a naive copy of the state: a list of waiting callers, and the hold that has the
+//! node. An event changes the real state and the copy, and both must agree after it. The servers
+//! are not simulated: an attempt is granted the lock when the schedule says so.
+//!
+//! - `Model`, of a mutex: every schedule of arrivals, departures, releases, losses and grants,
+//!   short ones exhaustively and long ones at random. No two callers have the lock at once, no
+//!   caller is forgotten, and the order of arrival and the bounds are kept.
+//! - `SharedModel`, of readers that share a node: schedules at random. The node is deleted once,
+//!   when the last reader has left.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,14 +22,14 @@ use crate::protocol::numbers::by_value::{attempt_number, hold_number};
 use crate::protocol::path_state::{HandOff, PassOn, PathState};
 use crate::protocol::waiters::{Arrival, Waiters};
 
-/// Something that happens, or does not if it cannot.
+/// An event of a schedule. An event that is impossible at that point is skipped.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives,
     /// A caller comes that does not wait for others, and is granted a separate node. The node is
     /// opened if this client has no open one.
     Tries,
-    /// One with a deadline, which has passed at the next `Late`.
+    /// A caller arrives with a deadline, which has passed at the next `Late`.
     ArrivesFor,
     Late,
     /// The waiting caller at this position behind the first gives up.
@@ -33,12 +39,12 @@ enum Event {
     AttemptFails,
     Releases,
     ReleasesInDoubt,
-    /// The holder leaves with the grant on its way to it.
+    /// The caller leaves while its grant is on the way.
     LeavesUnseen,
     Loses,
     /// The holder keeps the node for a conversion, and releases it after that.
     Converts,
-    /// Time passes, more than the bound.
+    /// More time passes than the bounds allow one node.
     Waits,
 }
 
@@ -68,7 +74,7 @@ const BOUNDS: HandOff = HandOff {
 struct Model {
     path: PathState<u64, (), u64>,
     bounds: HandOff,
-    /// The node that is there.
+    /// The node of the holder, or of the last one.
     node: NodeNumber,
     now: Moment,
     next: u64,
@@ -78,7 +84,7 @@ struct Model {
     holder: Option<u64>,
     /// A lost hold whose node is not deleted yet, and this node.
     lost: Option<(NodeNumber, u64)>,
-    /// Holds of nodes that are their own.
+    /// Holds whose nodes were not opened, because callers were waiting.
     apart: Vec<u64>,
     attempt: bool,
     /// Callers with lower numbers were waiting when the attempt began.
@@ -118,6 +124,7 @@ impl Model {
     }
 
     fn tries(&mut self) {
+        // While this client has the lock, the servers grant a try nothing.
         if self.holder.is_some() || !self.apart.is_empty() {
             return;
         }
@@ -131,11 +138,12 @@ impl Model {
         if is_free {
             self.node_is(number);
         } else {
+            // The callers that wait get the node of their attempt, which is behind this one.
             self.apart.push(number);
         }
     }
 
-    /// A hold of a node of its own is released: its node goes.
+    /// A hold of a separate node is released, and its node is deleted.
     fn apart_releases(&mut self) {
         if let Some(hold) = self.apart.pop() {
             let node = NodeNumber::of_first_hold(hold_number(hold));
@@ -154,7 +162,7 @@ impl Model {
         self.holder = Some(number);
     }
 
-    /// The first one has the lock.
+    /// The first waiting caller has the lock.
     fn granted(&mut self, number: u64) {
         assert_eq!(
             self.waiting.pop_front().map(|(first, _)| first),
@@ -171,6 +179,7 @@ impl Model {
     }
 
     fn releases(&mut self, healthy: bool) {
+        // No other event ends a separate node, so each release ends one.
         self.apart_releases();
         let Some(holder) = self.holder.take() else {
             return;
@@ -179,6 +188,7 @@ impl Model {
             .path
             .released(self.node, hold_number(holder), self.now, healthy);
         let bounds = self.bounds;
+        // The first holder counts too: a node that was handed over n times has had n + 1 holders.
         let in_bounds = self.row.1 + 1 < bounds.max && self.now.since(self.row.0) < bounds.time;
         let may = healthy && in_bounds;
         match next {
@@ -191,18 +201,20 @@ impl Model {
             }
             PassOn::Delete => {
                 assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
+                // An attempt that began here would send its create ahead of the deletion.
                 assert!(
                     !self.waiters().wants_attempt(),
                     "the node is not on its way out yet"
                 );
                 self.path.hold_ended(self.node, hold_number(holder));
             }
+            // Only readers share a node.
             PassOn::Stays => panic!("a second holder"),
         }
     }
 
-    /// The release of a lost hold comes too late to mean anything, also where another has a node by
-    /// then.
+    /// A lost hold is released. Its node must not be passed on, and another hold may have a node of
+    /// this client by then.
     fn late_release(&mut self) {
         if let Some((node, hold)) = self.lost.take() {
             assert_eq!(
@@ -233,20 +245,24 @@ impl Model {
                 if let Some((number, _)) = self.waiting.remove(index) {
                     let at = Arrival::new(attempt_number(number), false);
                     assert_eq!(self.waiters().take(at), Some(number));
+                    // A caller that has its answer also leaves, when its call is dropped.
                     assert_eq!(self.waiters().take(at), None);
                     self.after_departure();
                 }
             }
             Event::Attempt => match (self.attempt, self.waiters().wants_attempt()) {
+                // The attempt begins: from here on, its failure concerns those that wait now.
                 (false, true) => {
                     assert!(self.holder.is_none(), "a second node");
                     self.waiters().attempt_begins();
                     (self.attempt, self.began) = (true, self.next);
                 }
+                // The attempt is granted the lock. The caller that is first by now gets it, even if
+                // it arrived after the attempt had begun.
                 (true, wanted) => {
                     assert!(!wanted, "a second attempt");
                     self.attempt = false;
-                    // As the servers do: with the number of the attempt.
+                    // The node and the first hold have the number of the attempt.
                     let number = self.next;
                     self.next += 1;
                     self.path
@@ -261,6 +277,7 @@ impl Model {
                 (false, false) => {}
             },
             Event::AttemptFails => {
+                // A later caller keeps waiting, and wants another attempt.
                 if std::mem::take(&mut self.attempt) {
                     let began = self.began;
                     let is_told = |waiting: &(u64, Option<()>)| waiting.0 < began;
@@ -274,10 +291,12 @@ impl Model {
                     self.waiting.retain(|waiting| !is_told(waiting));
                 }
             }
+            // A grant that comes back from a caller that has left is released like any other.
             Event::Releases | Event::LeavesUnseen => self.releases(true),
             Event::ReleasesInDoubt => self.releases(false),
             Event::Loses => {
                 if let Some(hold) = self.holder.take() {
+                    // The model remembers one lost hold, so the one before is released now.
                     self.late_release();
                     self.path.hold_lost(self.node);
                     self.lost = Some((self.node, hold));
@@ -286,7 +305,7 @@ impl Model {
             Event::Converts => {
                 if let Some(hold) = self.holder.take() {
                     self.path.reserve(self.node, hold_number(hold));
-                    // No other gets the node.
+                    // The conversion may have made the node a reader's, so no caller gets it.
                     assert_eq!(
                         self.path
                             .released(self.node, hold_number(hold), self.now, true),
@@ -298,11 +317,13 @@ impl Model {
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
         assert_eq!(self.waiters().has_open_node(), self.holder.is_some());
+        // Errors name the holders of this client, so the state must have each hold, and no other.
         let known: BTreeSet<_> = self.path.holders().copied().collect();
         let lost = self.lost.iter().map(|(_, hold)| *hold);
         let expected: BTreeSet<_> = lost.chain(self.holder).chain(self.apart.clone()).collect();
         assert_eq!(known, expected);
-        // All that wait are served, by the holder or an attempt, or one is wanted.
+        // No caller is forgotten: each gets the node of the holder or of an attempt, or an attempt
+        // is wanted.
         let is_served = self.holder.is_some() || self.attempt || self.waiters().wants_attempt();
         assert!(
             self.waiting.is_empty() || is_served,
@@ -316,8 +337,10 @@ impl Model {
         );
     }
 
-    /// All that wait are served in the end.
+    /// Checks that all waiting callers get the lock in the end.
     fn ends(mut self) {
+        // In each round the holder releases, an attempt begins if one is wanted, and is granted the
+        // lock. So each round serves at least one caller.
         for _ in 0..=3 * self.waiting.len() {
             self.happens(Event::Releases);
             self.happens(Event::Attempt);
@@ -345,6 +368,7 @@ fn short_schedules() {
     let all = EVENTS.len();
     for bounds in [BOUNDS, HandOff::NONE] {
         for schedule in 0..all.pow(LENGTH) {
+            // The digits of the number, to the base of the number of events, are the schedule.
             let mut events = [Event::Arrives; LENGTH as usize];
             let mut rest = schedule;
             for event in &mut events {
@@ -380,21 +404,21 @@ proptest! {
     }
 }
 
-/// Something that happens to a node that readers share.
+/// An event of a node that readers share.
 #[derive(Clone, Copy, Debug)]
 enum Shared {
     Joins,
     /// A reader that waited with the first.
     Admitted,
-    /// The hold with this index ends; a second time, if its end is noticed by two.
+    /// The hold with this index ends, perhaps for the second time, if two threads end it.
     Leaves(usize),
-    /// The same, in doubt of the session, or with a write under way.
+    /// The same while the session is in doubt, or after a write of unknown outcome.
     LeavesInDoubt(usize),
     /// A reader arrives while the session is in doubt.
     JoinsInDoubt,
     /// A writer of this client comes.
     Closes,
-    /// Time passes, more than the bound.
+    /// More time passes than the bounds allow one node.
     Waits,
     /// The reader with this index is lost, and its node may not be deleted yet.
     Loses(usize),
@@ -420,13 +444,13 @@ struct SharedModel {
     path: PathState<u64, (), u64>,
     node: NodeNumber,
     inside: BTreeSet<u64>,
-    /// All that ever were.
+    /// All holds, those that have left included.
     all: Vec<u64>,
     is_open: bool,
     deletions: u32,
     bounds: HandOff,
     now: Moment,
-    /// How many have had the node.
+    /// How many readers count for the bounds: the first, and those that have joined.
     holders: u32,
 }
 
@@ -460,7 +484,7 @@ impl SharedModel {
     }
 
     fn leaves(&mut self, hold: u64, healthy: bool) {
-        // Its first end is in `inside`, and any further is not.
+        // Two threads may end one hold. Only the first end finds the hold inside.
         let was_inside = self.inside.remove(&hold);
         let was_last = was_inside && self.inside.is_empty();
         self.is_open &= !was_inside || healthy && !was_last;
@@ -497,6 +521,7 @@ impl SharedModel {
         match event {
             Shared::Joins => self.joins(true, next),
             Shared::JoinsInDoubt => self.joins(false, next),
+            // Readers that waited for the grant enter without a check of the bounds.
             Shared::Admitted => {
                 if self.is_open {
                     self.enters(next);
@@ -531,6 +556,7 @@ impl SharedModel {
                 assert_eq!(told, self.inside, "one is not told");
                 self.inside.clear();
                 self.is_open = false;
+                // The holds that were returned report their losses.
                 self.path.hold_lost(self.node);
             }
         }
@@ -557,6 +583,7 @@ proptest! {
         for (next, event) in (FIRST + 1..).zip(events) {
             model.happens(event, next);
         }
+        // All readers leave in the end, and those that have left before leave once more.
         model.happens(Shared::Closes, u64::MAX);
         for hold in model.all.clone() {
             model.leaves(hold, true);

@@ -1,12 +1,27 @@
 //! The order of a lock directory's contenders: which is first, and which one another waits for.
 //! Pure.
 //!
-//! Contenders are ordered by their sequence numbers (docs/protocol.md#sequence-order). The numbers
-//! are the directory's count of creates in 32 bits, which wraps after 2^31. To a Java client, which
-//! sorts the names as text, every newcomer is first from then on, and Go drops the sign, so a
-//! directory with a wrapped number is refused. Equal numbers are only those of a downgrade by
-//! another client (Curator), whose read node has the number of its write node: the reader is before
-//! the writer, then the names decide.
+//! A list of the directory is read once, into a [`Queue`]: children that are no contenders are set
+//! apart, and the contenders are sorted by their sequence numbers
+//! (docs/protocol.md#sequence-order). [`Queue::position`] then decides:
+//! - A writer, and each contender of a mutex, waits for the contender right before it.
+//! - A reader waits for the last writer before it, if there is one.
+//! - A contender that waits for none is first: it may hold the lock.
+//!
+//! ```text
+//!   number          31      32      33      34      35
+//!   contender     reader  reader  writer  reader  reader
+//!   waits for        -       -      32      33      33
+//! ```
+//! The numbers are the directory's count of creates, in 32 bits. Once a node has the largest,
+//! ZooKeeper 3.8.0 refuses further sequential creates, but those that were already on their way get
+//! negative numbers. A Java client, which sorts the names as text, would then take each newcomer
+//! for the first, and Go drops the sign. So a directory with a negative number is refused.
+//!
+//! Two numbers are equal only after a downgrade by Curator, which creates a read node with the
+//! number of the write node while that still exists. The reader is then before the writer. A server
+//! never gives equal numbers. If there are any of one kind, the names decide, so that all clients
+//! of this library agree.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,8 +39,9 @@ pub(crate) struct Queue {
     /// The first contender of another order, and its number.
     other_order: Option<(i32, String)>,
     pub(crate) foreign_children: Vec<String>,
-    /// The contenders of this client that were to be deleted when the list arrived: by the time that
-    /// an attempt reads it, one may be gone, and not known as one of them any more.
+    /// The contenders of this client that were to be deleted when the list arrived. By the time
+    /// that an attempt reads the list, one may be gone, and then only this set shows that it was to
+    /// be deleted.
     leaving: BTreeSet<String>,
 }
 
@@ -52,7 +68,7 @@ pub(crate) enum Unusable {
 pub(crate) enum Position<'a> {
     /// No node before it blocks it.
     First,
-    /// It must wait; `predecessor` is the nearest node that it waits for.
+    /// The node must wait; `predecessor` is the nearest node that it waits for.
     Behind { predecessor: &'a str },
 }
 
@@ -74,6 +90,8 @@ impl Queue {
         let mut other_order: Option<(i32, String)> = None;
         for name in children {
             match classify(&name, naming) {
+                // One negative number is enough, of any recipe: all children of the directory have
+                // their numbers from the same count.
                 Child::Contender { sequence, .. } | Child::OtherOrder { sequence }
                     if sequence < 0 =>
                 {
@@ -88,15 +106,17 @@ impl Queue {
                     });
                 }
                 Child::OtherOrder { sequence } => {
-                    // The first one decides: a wait ends only by a contender that is before it.
+                    // The lowest number decides, because a waiter is refused only for a contender
+                    // that is before it.
                     other_order = other_order.into_iter().chain([(sequence, name)]).min();
                 }
                 Child::Foreign => foreign_children.push(name),
             }
         }
+        // The servers list children in no particular order. `rank` searches by the same key.
         contenders.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
-        // A reader waits for the last writer before it. One pass finds that for all contenders, since
-        // a list may have thousands.
+        // One pass finds the last writer before each contender. A search for each reader would take
+        // quadratic time, and a list may have thousands of contenders.
         let mut writer = None;
         for (i, contender) in contenders.iter_mut().enumerate() {
             contender.writer_before = writer;
@@ -113,8 +133,8 @@ impl Queue {
         }))
     }
 
-    /// Returns whether a contender of this client was to be deleted when the list arrived, and so is
-    /// no live one.
+    /// Returns whether a contender of this client was to be deleted when the list arrived, and so
+    /// is no live one.
     pub(crate) fn is_leaving(&self, name: &str) -> bool {
         self.leaving.contains(name)
     }
@@ -122,6 +142,7 @@ impl Queue {
     /// Returns an error if any contender queues in another order: newcomers and looks at the queue
     /// are refused then.
     pub(crate) fn usable(&self) -> Result<(), Unusable> {
+        // No number is larger: a newcomer is behind each contender of the list.
         self.usable_before(i32::MAX)
     }
 
@@ -130,12 +151,15 @@ impl Queue {
     pub(crate) fn usable_by(&self, name: &str) -> Result<(), Unusable> {
         match classify(name, self.naming) {
             Child::Contender { sequence, .. } => self.usable_before(sequence),
+            // A name without a place in this order is treated as a newcomer.
             Child::OtherOrder { .. } | Child::Foreign => self.usable(),
         }
     }
 
     fn usable_before(&self, sequence: i32) -> Result<(), Unusable> {
         match &self.other_order {
+            // A server gives each number once, so with an equal number one of the two nodes was not
+            // numbered by the server, and either may be the first.
             Some((number, name)) if *number <= sequence => Err(Unusable::OtherOrder(name.clone())),
             _ => Ok(()),
         }
@@ -147,6 +171,7 @@ impl Queue {
         let Child::Contender { sequence, kind } = classify(name, self.naming) else {
             return None;
         };
+        // The name contains the whole key, so no index by names is needed.
         self.contenders
             .binary_search_by(|contender| contender.key().cmp(&(sequence, kind, name)))
             .ok()
@@ -158,7 +183,10 @@ impl Queue {
         let rank = self.rank(name)?;
         let own = self.contenders.get(rank)?;
         let predecessor = match own.kind {
+            // Each contender before this one excludes it, but waiting for the nearest is enough: a
+            // list follows its end, and shows the others that are left.
             Kind::Exclusive => rank.checked_sub(1),
+            // Readers do not exclude each other, so those in between are skipped.
             Kind::Shared => own.writer_before,
         };
         let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
@@ -171,6 +199,7 @@ impl Queue {
 
     /// Returns the contenders before the node `name`, the nearest first.
     pub(crate) fn before(&self, name: &str) -> impl Iterator<Item = &str> {
+        // Nothing is known to be before a node that the list does not show.
         let rank = self.rank(name).unwrap_or_default();
         self.contenders
             .iter()
@@ -195,6 +224,7 @@ impl Queue {
             kind == Kind::Exclusive || contender.kind == Kind::Exclusive
         };
         let count = match kind {
+            // All contenders before a writer are in its way, so none need be looked at.
             Kind::Exclusive => rank,
             Kind::Shared => before.clone().filter(waited_for).count(),
         };
@@ -207,6 +237,8 @@ impl Queue {
     /// Returns how many of [those](Self::in_the_way) were to be deleted when the list arrived.
     pub(crate) fn leaving_in_the_way(&self, name: Option<&str>, kind: Kind) -> usize {
         let own = name.and_then(|name| self.rank(name));
+        // Few contenders are leaving, and thousands may be listed, so each leaving one is looked up
+        // by its name. A name that the list does not show has no rank.
         let leaving = self.leaving.iter().filter_map(|name| self.rank(name));
         leaving
             .filter(|rank| own.is_none_or(|own| *rank < own))
@@ -244,6 +276,7 @@ impl Queue {
     /// Returns the contenders that hold the lock, or are about to: the readers that are first, or
     /// else the first.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&str, Kind)> {
+        // A writer that is first holds the lock alone.
         let readers = self
             .contenders()
             .take_while(|(_, kind)| *kind == Kind::Shared)
@@ -253,7 +286,7 @@ impl Queue {
 }
 
 impl QueueEntry {
-    /// The order of contenders.
+    /// The order of contenders: by number, then a reader before a writer, then by name.
     fn key(&self) -> (i32, Kind, &str) {
         (self.sequence, self.kind, &self.name)
     }

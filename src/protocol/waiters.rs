@@ -29,6 +29,8 @@ pub(crate) struct Arrival {
 
 impl Arrival {
     pub(crate) fn new(number: AttemptNumber, again: bool) -> Self {
+        // A call that asks again gets a new number, behind those of the callers that have arrived
+        // in the meantime. Only the flag puts it before them.
         Self {
             is_new: !again,
             number,
@@ -76,7 +78,8 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     pub(super) fn wait(&mut self, at: Arrival, waiter: W, deadline: Option<D>) {
         self.deadlines
             .extend(deadline.map(|deadline| (deadline, at)));
-        // An attempt that begins from here on is made for this caller too.
+        // An attempt that begins from here on is made for this caller too. The failure of one that
+        // is under way is not reported to this caller.
         let attempts = self.attempts;
         self.waiting.insert(
             at,
@@ -94,6 +97,8 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         let WaitingCaller {
             waiter, deadline, ..
         } = self.waiting.remove(&at)?;
+        // The set of deadlines has only callers that wait, so `next_late` never finds one that has
+        // left.
         if let Some(deadline) = deadline {
             self.deadlines.remove(&(deadline, at));
         }
@@ -108,17 +113,22 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
 
     /// Returns whether an attempt must be started.
     pub(crate) fn wants_attempt(&self) -> bool {
+        // With an open node, the callers get that node when its holder releases it. An attempt
+        // would create a second node of this client, which would wait for the first.
         self.open.is_none() && !self.attempt && !self.waiting.is_empty()
     }
 
     /// Returns whether a node that was granted to a separate call may be opened, which requires
     /// that there is no open node, and none is about to be granted.
     pub(super) fn may_open(&self) -> bool {
+        // If callers wait, the task is about to begin an attempt for them, and its node will be the
+        // open one.
         self.open.is_none() && !self.attempt && self.waiting.is_empty()
     }
 
     /// Records that an attempt has been started.
     pub(crate) fn attempt_begins(&mut self) {
+        // The count distinguishes the callers that waited by now from later ones.
         self.attempt = true;
         self.attempts += 1;
     }
@@ -151,6 +161,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     /// Returns how many callers are before the last waiting caller: the other waiting callers, and
     /// the holder.
     pub(crate) fn ahead_of_last(&self) -> usize {
+        // The holder of a closed node is not counted, because none of these callers gets that node.
         self.waiting.len().saturating_sub(1) + usize::from(self.has_open_node())
     }
 
@@ -171,6 +182,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
 
     /// Removes all waiting callers.
     pub(crate) fn take_all(&mut self) -> Vec<W> {
+        // The order of arrival is kept, because the map is ordered.
         self.deadlines.clear();
         std::mem::take(&mut self.waiting)
             .into_values()
@@ -200,7 +212,9 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
             .take_while(|(deadline, _)| *deadline <= now)
             .map(|(_, at)| *at)
             .collect();
-        // Callers behind the last of them need not be counted.
+        // Each error reports how many callers were before its caller, so the ranks are counted
+        // before any of these callers is removed. Callers behind the last of them need not be
+        // counted.
         let Some(last) = over.last() else {
             return Vec::new();
         };
@@ -228,6 +242,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
 
     /// Closes this node, so that no further caller gets it.
     pub(super) fn close_node(&mut self, node: NodeNumber) {
+        // A late report about an earlier node must not close the node that is open by now.
         self.open.take_if(|open| *open == node);
     }
 
