@@ -85,6 +85,8 @@ impl Attempt {
             stop.refuse_by(Some(Box::pin(too_many)));
         }
         if exceeds {
+            // This wait ends by the error of `too_many`, at the deadline, or when the caller
+            // leaves.
             self.progress.set_waits_for(WaitsFor::Leases);
             return Err(stop.wait().await.into());
         }
@@ -99,7 +101,8 @@ async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
     let path = path_lock.path.user().to_owned();
     if let Some(semaphore) = &path_lock.options.semaphore {
         let most = most_at_once(&path_lock, semaphore);
-        // No answer makes such a call possible, so it waits for the one that names the reason.
+        // Such a call cannot be granted under any limit. The limit only decides which error is
+        // true.
         if asked > most {
             return match limit(&path_lock, semaphore, true).await {
                 Ok(limit) if asked > limit => AcquireError::TooManyPermits { path, asked, limit },
@@ -157,14 +160,18 @@ impl<'a> InSession<'a> {
             let read = read_first(path_lock, session, unknown.take());
             let both = async { tokio::join!(look(path_lock, semaphore, session, certain), read) };
             let ((looked, _), _) = self.wait(both).await?;
+            // Without an answer the try continues, and its create reports the error.
             let Answer::Is(seen) = &looked else { break };
             unknown = self.saw(semaphore, seen);
+            // The state machine only judges this look: its steps are not carried out.
             let (mut taking, _) = Taking::new(self.attempt.wanted, semaphore.permits, IfBusy::Fail);
             match taking.on(PermitsEvent::Looked(looked)) {
                 PermitsStep::Finish(PermitsOutcome::NotGranted { why, .. }) if certain => {
                     return Err(self.no_permits(semaphore, &semaphore.leases, why));
                 }
+                // The connected server may lag behind, so a second look follows, behind a `sync`.
                 PermitsStep::Finish(_) => {}
+                // Enough permits are free, or will be once this client's deletions are done.
                 _ => break,
             }
         }
@@ -179,7 +186,8 @@ impl<'a> InSession<'a> {
         lock: String,
         czxid: i64,
     ) -> Result<ControlFlow<Granted, AcquireEvent>, End> {
-        // What the head sees counts from here on.
+        // From now on the head reads the limit in each look, and reports a call for too many
+        // permits.
         self.stop.refuse_by(None);
         let (taking, mut step) = Taking::new(
             self.attempt.wanted,
@@ -223,6 +231,8 @@ impl<'a> InSession<'a> {
                 Ok(ControlFlow::Break(Granted::Permits(permits)))
             }
             Ok(PermitsOutcome::LockDeleted { orphans }) => {
+                // The lock node goes back to `Acquiring`, which passes it to cleanup and creates
+                // another at the end of the queue (docs/protocol.md#waiter-without-node).
                 self.end_leases(orphans);
                 self.left = Orphans::default();
                 let node = OwnNode {
@@ -235,10 +245,13 @@ impl<'a> InSession<'a> {
                 }))
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
+                // The lock node still exists. It stays in `left`, from which cleanup gets it.
                 self.end_leases(orphans);
                 Err(self.no_permits(semaphore, head.directory, why))
             }
-            // The caller has left, or the session has ended: a transaction may still commit.
+            // The caller has left, the deadline has passed, or the session has ended. An earlier
+            // transaction without an answer may still commit, so its leases are left to cleanup by
+            // their ids.
             Err(end) => {
                 self.end_leases(head.taking.abandon());
                 Err(end)
@@ -250,6 +263,8 @@ impl<'a> InSession<'a> {
     /// or do not exist.
     fn end_leases(&mut self, orphans: Orphans) {
         let sent = std::mem::take(&mut self.leases).ids;
+        // The orphans are first: their creates then count as abandoned, and `end` skips such
+        // creates.
         self.pass_leases_to_cleanup(orphans);
         for id in sent {
             self.context.session.nodes.creates.end(&id);
@@ -301,6 +316,7 @@ impl<'a> InSession<'a> {
             }
             PermitsRequest::Take(take) => self.take(head, take).await,
             PermitsRequest::Inspect { names } => {
+                // `None` is not expected: at least one permit is wanted.
                 let Some(first) = names.first() else {
                     return Ok(PermitsEvent::LockDeleted);
                 };
@@ -308,6 +324,8 @@ impl<'a> InSession<'a> {
                 Ok(PermitsEvent::Inspected(
                     match self.wait(stat(session, path)).await? {
                         Answer::Is(stat) if session.check_owner(&stat) => Answer::Is(names),
+                        // The leases belong to the session that has replaced ours, and end with it
+                        // (docs/protocol.md#replaced-session).
                         Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                         Answer::No(failure) => Answer::No(failure),
                     },
@@ -332,20 +350,23 @@ impl<'a> InSession<'a> {
             .iter()
             .map(|_| new_id(path_lock.options.naming()))
             .collect();
-        // The slots have different lengths.
+        // The numbers of the slots have different lengths. The longest name counts for each lease,
+        // so that no lease takes more than its reserved room.
         let longest = take.slots.iter().max().copied().unwrap_or_default();
         let beginning = lease_beginning(ids.first().map_or("", |id| id), longest, take.limit);
         let path = semaphore.leases.child(&beginning);
         if !session.nodes.creates.begin(&ids, &path) {
             return Err(path_lock.too_many_nodes(session).into());
         }
-        // Known before the transaction is sent: whatever ends this leaves the leases to cleanup.
+        // The ids are recorded before the transaction is sent, so that cleanup gets them if this
+        // task panics.
         self.leases.ids.extend(ids.iter().cloned());
         let mut taken = Box::pin(async {
             let taken = exchange(path_lock, semaphore, session, &head.lock, &take, ids).await;
             drop(slot);
             taken
         });
+        // The end of the session needs no branch, because it ends the request.
         let stopped = tokio::select! {
             biased;
             (event, directory) = &mut taken => {
@@ -355,12 +376,14 @@ impl<'a> InSession<'a> {
             }
             stopped = self.stop.wait() => stopped,
         };
-        // Whatever the outcome, the caller's next try must not take these nodes for contenders.
+        // The caller is answered before the outcome is known. In the caller's next try neither the
+        // lock node nor the leases may count as live contenders (docs/protocol.md#live-contender).
         session.nodes.mark_leaving(path_lock.path.child(&head.lock));
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
         let ticket = self.attempt.tell(End::from(stopped));
+        // The outcome decides what is left: leases by name, or by id if it is unknown.
         let (event, _) = taken.await;
         let mut left = head.taking.on(event).into_orphans();
         // A create whose outcome is still unknown counts until cleanup has found out.
@@ -384,10 +407,12 @@ impl<'a> InSession<'a> {
             counted: _counted,
         }) = head.watches.take()
         else {
-            // Not expected: it waits only for leases, whose directory exists and is watched.
+            // Not expected: the head waits only after a look that has set both watches.
             return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
         };
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
+        // A lease of this client that the servers refuse to delete stays until the session ends. If
+        // only such leases are in the way, the wait would last as long.
         if let Some(seen) = head.seen.take() {
             let wanted = self.attempt.wanted;
             if let Some(error) = self
@@ -410,9 +435,11 @@ impl<'a> InSession<'a> {
                     meaning(session, event).into()
                 }
                 event = changed(limit) => meaning(session, event).into(),
-                // The deletion of a lease of this client has been refused, so that its end never
-                // comes.
+                // The deletion of a lease of this client was refused. The next look decides whether
+                // the permits of others suffice.
                 () = refused => PermitsEvent::Changed,
+                // Another process has deleted the lock node, so the next contender may be the head
+                // too.
                 () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
             }
         };
@@ -445,14 +472,14 @@ impl<'a> InSession<'a> {
         let how = if self.queued { How::Event } else { How::List };
         let ask = self.attempt.ask;
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
-        // By the transaction that has created the leases, so that the next lock node may follow
-        // this one.
+        // The transaction that created the leases has deleted the lock node, and was answered. So
+        // the next lock node may be granted by its number (docs/protocol.md#succession).
         session
             .nodes
             .gone(&path_lock.path.child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
         let grant = |(name, number): (String, HoldNumber)| {
-            // Its session has to know it: it beats while it has nodes.
+            // The session counts the node, because it sends heartbeats while it has nodes.
             session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
             path_lock.shared.grant(NewLock {
@@ -461,6 +488,8 @@ impl<'a> InSession<'a> {
                 directory: leases.clone(),
                 number,
                 state,
+                // ZooKeeper 3.8.0 does not report the zxid of a lease, which a transaction creates
+                // (ZOOKEEPER-4026), and tokens have to rise in the order of the queue.
                 token: (head.czxid, 0),
                 how,
                 location: ask.location,
@@ -475,7 +504,9 @@ impl<'a> InSession<'a> {
         self.end_leases(Orphans::default());
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
-        // As every lock (docs/protocol.md#suspended).
+        // Permits, like locks, are not granted in doubt. Their nodes are checked by heartbeats from
+        // now on, so no second look is needed after this wait. If the wait ends without a renewal,
+        // the drop of `grants` releases the permits (docs/protocol.md#suspended).
         self.wait(session.lease.until_valid()).await?;
         Ok(grants)
     }
@@ -517,7 +548,7 @@ async fn until_deleted(session: &Session, path: &str) {
     loop {
         tokio::time::sleep(session.lease.rule.heartbeat_interval()).await;
         let stat = session.request(|handle| async move { handle.check_stat(path).await });
-        // Without an answer it is asked for again.
+        // Without an answer the next round asks again.
         if let Ok(Ok(None)) = stat.await {
             return;
         }
@@ -587,6 +618,8 @@ async fn exchange<'a>(
             Taken::Failed(session.failure(source))
         }
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
+            // The operations are the leases, the lock node and, if there is one, the node with the
+            // limit.
             let of_lock = index == leases.len();
             if of_lock {
                 directory = &path_lock.path;
@@ -595,6 +628,7 @@ async fn exchange<'a>(
             }
             match source {
                 zk::Error::NoNode if of_lock => Taken::LockGone,
+                // The limit was changed or deleted since the look, so the head has to look again.
                 zk::Error::NoNode | zk::Error::BadVersion if index > leases.len() => {
                     Taken::LimitChanged
                 }
@@ -608,6 +642,7 @@ async fn exchange<'a>(
         Taken::Failed(failure) => failure.kind == FailureKind::Unknown,
         Taken::LockGone | Taken::LimitChanged | Taken::NoDirectory => false,
     };
+    // A definite refusal proves that no lease was created, so the reserved room is free again.
     if !may_be_done {
         ids.iter().for_each(|id| session.nodes.creates.end(id));
     }
@@ -627,6 +662,8 @@ fn taken(leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
         names.push(name.to_owned());
     }
     if names.len() != leases.len() {
+        // Not expected. The transaction was committed, and a list will show its leases by their
+        // ids.
         return Taken::Failed(Failure::from(FailureKind::Unknown));
     }
     Taken::Done { names }
