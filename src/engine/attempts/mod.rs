@@ -7,11 +7,11 @@
 //! (docs/protocol.md#attempt-outlives-caller). The files follow the life of an attempt:
 //!
 //! - `attempt`: the value that lasts from the beginning to the end, and the events that stop it;
-//! - `run`: waits for a slot and a session, carries out the steps of `protocol::acquire`, and grants
-//!   the lock;
-//! - `in_session`: the state of an attempt in one session. The next session begins with a new state,
-//!   because no node and no watch outlives its session (docs/protocol.md#one-session);
-//! - `permits_attempt`: continues at the head of a semaphore's queue, where a lock would be granted.
+//! - `run`: waits for a slot and a session, carries out the steps of `protocol::acquire`, and
+//!   grants the lock;
+//! - `in_session`: the state of an attempt in one session. The next session begins with a new
+//!   state, because no node and no watch outlives its session (docs/protocol.md#one-session);
+//! - `permits_attempt`: continues at the head of a semaphore's queue, instead of a grant.
 //!
 //! Two files start attempts for callers that wait in another way:
 //!

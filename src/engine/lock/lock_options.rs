@@ -57,6 +57,8 @@ impl Recipe {
             Self::Mutex | Self::ReadWriteLock | Self::Semaphore | Self::LeaderLatch => {
                 ("max_znodes", 64, 10_000, "it is between 1 and 10,000")
             }
+            // Each waiter of a fair lock has a node from the beginning, and a directory with too
+            // many children cannot be listed any more (docs/protocol.md#fair-waiters).
             Self::FairLock => ("max_waiters", 5_000, 15_000, "it is between 1 and 15,000"),
         }
     }
@@ -176,6 +178,8 @@ impl RequestedOptions {
             );
         }
         let dialect = self.dialect.unwrap_or_default();
+        // Kazoo creates the directory once for each lock object, and fails if the servers have
+        // deleted an empty container (docs/protocol.md#directories).
         let parents = self.parents.unwrap_or(match dialect {
             Dialect::Curator => ParentNodes::Container,
             Dialect::Kazoo => ParentNodes::Persistent,
@@ -197,6 +201,7 @@ impl RequestedOptions {
     }
 
     fn semaphore(&self, namespace: &str, path: &LockPath) -> Result<SemaphoreOptions, BuildError> {
+        // A semaphore has no default limit: without one, the limit is 0, which is refused.
         let permits = self.permits.unwrap_or_default();
         if !(1..=MAX_PERMITS).contains(&permits) {
             return Err(BuildError::InvalidOption {
@@ -214,7 +219,8 @@ impl RequestedOptions {
             let below = limit.server().strip_prefix(directory.server());
             below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
         };
-        // It would count as a lease, or go with the directory.
+        // A node in `leases` would count as a lease, and one in `locks` as a foreign child. The
+        // directories themselves are containers, which the servers delete when they are empty.
         if limit.server() == path.server() || is_in(&leases) || is_in(&path.subdirectory(LOCKS)) {
             return Err(BuildError::InvalidOption {
                 path: path.user().to_owned(),
@@ -235,6 +241,7 @@ impl RequestedOptions {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
             asked.is_none_or(|asked| asked == path_lock)
         }
+        // The id of a participant is the data of its node (docs/protocol.md#election).
         let data = if path_lock.recipe == Recipe::LeaderLatch {
             "id"
         } else {
@@ -244,6 +251,8 @@ impl RequestedOptions {
             .semaphore
             .as_ref()
             .map(|semaphore| semaphore.limit.whole());
+        // The limit of a semaphore is not among these, because the error of a difference has both
+        // limits.
         let options = [
             (
                 path_lock.recipe.nodes().0,

@@ -3,7 +3,8 @@
 //! `protocol::acquire` does.
 //!
 //! - `requests`: the requests of a contender. Their answers become events of `protocol::acquire`.
-//! - `look`: the requests of a client that is not in the queue, and those for the name of the holder.
+//! - `look`: the requests of a client that is not in the queue, and those that find out who holds
+//!   the lock.
 //!
 //! Both send by `Session::request`, which lends the session for one request. Waits for a watch are
 //! outside of it, because a handle that is kept would keep the session open
