@@ -195,8 +195,8 @@ impl Patience {
 }
 
 impl Attempt {
-    /// Sends the grant to the caller, and has the attempt be over. If the caller has left, the grant
-    /// comes back here, and its drop releases the lock.
+    /// Sends the grant to the caller, which ends the attempt. If the caller has left, the channel
+    /// returns the grant, and its drop releases the lock.
     pub(crate) fn grant(&mut self, granted: Granted) {
         match (self.reply.take(), granted) {
             (Some(Reply::Lock(reply)), Granted::Lock(grant)) => drop(reply.send(Ok(grant))),
@@ -237,8 +237,8 @@ impl Attempt {
         ticket
     }
 
-    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the
-    /// caller, and for attempts that wait for a slot.
+    /// Records the live contenders ahead by the last list, for the caller's error, and for attempts
+    /// that wait for a slot. `None` if that list may be out of date.
     pub(crate) fn saw_ahead(&self, ahead: Option<Ahead>) {
         if let Some(slot) = &self.slot {
             slot.set_waits(ahead.is_some());
@@ -246,7 +246,7 @@ impl Attempt {
         self.progress.set_ahead(ahead);
     }
 
-    /// Records a notification that one of them has ended. The list that follows shows which are
+    /// Records that one of the contenders ahead has ended. The list that follows shows which are
     /// left.
     pub(crate) fn one_is_gone(&self) {
         self.saw_ahead(self.progress.ahead().and_then(Ahead::without_one));

@@ -35,8 +35,8 @@ use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes
-/// are left to cleanup.
+/// An attempt's part in one session. Its drop leaves all nodes to cleanup, so a panic leaves none
+/// without an owner.
 pub(crate) struct InSession<'a> {
     pub(crate) context: AttemptContext<'a>,
     pub(crate) attempt: &'a mut Attempt,
@@ -44,11 +44,11 @@ pub(crate) struct InSession<'a> {
     permit: Option<Arc<OwnedSemaphorePermit>>,
     pub(crate) stop: &'a mut Stop,
     pub(crate) acquiring: Acquiring,
-    /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any
-    /// other request may be dropped.
+    /// The create that was sent and is not answered yet, and its id. A create is always awaited;
+    /// any other request may be dropped.
     pub(crate) create: Option<(String, BoxFuture<'a, AcquireEvent>)>,
-    /// The nodes that are left when the state machine has finished: that of a grant until it is a
-    /// hold's.
+    /// The nodes that are left when the state machine has finished, such as the node of a grant
+    /// until a hold owns it.
     pub(crate) left: Orphans,
     /// The same of a semaphore's leases, and the ids of those whose creates were sent.
     pub(crate) leases: Orphans,
@@ -64,7 +64,7 @@ pub(crate) struct InSession<'a> {
     /// Whether the attempt has listed again after a doubt, since it last waited for another
     /// contender.
     pub(crate) looked_again: bool,
-    /// By what it is granted, if the last event was the last before the grant.
+    /// The proof by which the lock is granted, if the last event leads to a grant.
     pub(crate) how: How,
     /// When the current series of failures began: the retry policy does not count the time in the
     /// queue.

@@ -1,16 +1,19 @@
-//! The last step of an attempt to get permits of a semaphore: at the head of the queue it does what
-//! [`Taking`] says, until one transaction has exchanged its lock node for the leases
-//! (docs/protocol.md#permits-by-one-transaction).
+//! The last step of an attempt to get permits of a semaphore. At the head of the queue, the attempt
+//! carries out the steps of [`Taking`], until one transaction has exchanged its lock node for the
+//! leases (docs/protocol.md#permits-by-one-transaction).
 //!
-//! Only the first attempt in the queue is here, so no other takes permits meanwhile, and the queue
-//! keeps its order: a call for many permits is not overtaken by calls for few. The head looks how
-//! many leases there are, and what the limit is. If its permits are free, a transaction creates all
-//! leases and deletes the lock node: the next attempt is then the head. If not, the head waits until
-//! a lease, or the limit, may have changed.
+//! Only the head of the queue takes permits, so no other contender takes any at the same time, and
+//! a call for many permits is not overtaken by calls for few. The head reads the leases and the
+//! limit. If enough permits are free, a transaction creates all leases and deletes the lock node,
+//! so that the next attempt becomes the head. Otherwise the head waits until a lease or the limit
+//! may have changed.
 //!
-//! A transaction without an answer is settled before the attempt ends or goes on: its leases have
-//! ids, which a list shows or does not show. What the attempt must not keep is left to cleanup, as
-//! `leases` of [`InSession`].
+//! If a transaction is not answered, its leases may exist. The head continues only after a list has
+//! shown whether they do, by the ids in their names. If the attempt ends before that, the ids are
+//! left to cleanup, from `leases` of [`InSession`].
+//!
+//! A try behaves in the same way, but looks before it queues, and does not wait for permits that
+//! are held (docs/protocol.md#try-permits).
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -48,9 +51,9 @@ use crate::session::threads::clock;
 use crate::session::write::to_library;
 use crate::values::path::LockPath;
 
-/// How long a try waits behind the same head of the queue, when enough permits have been seen free:
-/// each contender needs a few round trips at the head before it is the next one's turn. Without it,
-/// of ten tries at once for ten permits one would succeed.
+/// How long a try waits behind the same head of the queue, once it has seen enough free permits.
+/// Each contender needs a few round trips at the head before the next one's turn. Without this
+/// time, only one of ten simultaneous tries for ten free permits would succeed.
 pub(crate) const TRY_QUEUES_FOR: Duration = Duration::from_millis(200);
 
 /// The most bytes of one transaction. ZooKeeper closes the connection at a request over 1 MiB.
@@ -70,8 +73,8 @@ fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
 }
 
 impl Attempt {
-    /// Stops the attempt once it is known that it wants [too many](too_many) permits. Waits for that
-    /// if one transaction cannot take them: no such attempt is granted anything.
+    /// Makes the attempt stop once it is known that it wants [too many](too_many) permits. If one
+    /// transaction cannot take that many, waits until the reason is known, and returns it.
     pub(super) async fn refuse_excess(
         &self,
         semaphore: &SemaphoreOptions,
@@ -85,7 +88,7 @@ impl Attempt {
             stop.refuse_by(Some(Box::pin(too_many)));
         }
         if exceeds {
-            // This wait ends by the error of `too_many`, at the deadline, or when the caller
+            // The wait ends with the error of `too_many`, at the deadline, or when the caller
             // leaves.
             self.progress.set_waits_for(WaitsFor::Leases);
             return Err(stop.wait().await.into());
@@ -94,9 +97,9 @@ impl Attempt {
     }
 }
 
-/// Waits until it is known that so many permits are more than the limit, or than one transaction
-/// can take. The connected server may lag behind, so that they are more than the limit only behind
-/// a `sync`.
+/// Waits until it is known that a call asks for more permits than the limit, or than one
+/// transaction can take. The connected server may lag behind, so a limit that is too low is
+/// believed only if it is read behind a `sync`.
 async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
     let path = path_lock.path.user().to_owned();
     if let Some(semaphore) = &path_lock.options.semaphore {
@@ -128,14 +131,14 @@ async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
 /// The attempt at the head of the queue.
 struct AtHead<'a> {
     semaphore: &'a SemaphoreOptions,
-    /// Its node in the queue, and the zxid of its creation, which is the token of the permits.
+    /// The node in the queue, and the zxid of its creation, which is the token of the permits.
     lock: String,
     czxid: i64,
     taking: Taking,
     watches: Option<Watches>,
     /// The last look.
     seen: Option<Seen>,
-    /// Whether it has waited here.
+    /// Whether the attempt has waited at the head.
     waited: bool,
     /// The directory or the node that the last request was about.
     directory: &'a LockPath,
@@ -178,8 +181,8 @@ impl<'a> InSession<'a> {
         Ok(())
     }
 
-    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Goes on
-    /// with `Deleted` if another process has deleted that.
+    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Continues
+    /// with `Deleted` if another process has deleted that node.
     pub(crate) async fn take_permits(
         &mut self,
         semaphore: &'a SemaphoreOptions,
@@ -259,8 +262,8 @@ impl<'a> InSession<'a> {
         }
     }
 
-    /// Leaves these leases to cleanup. All others whose creates were sent are known nodes by now,
-    /// or do not exist.
+    /// Leaves these leases to cleanup. All other leases whose creates were sent are known nodes by
+    /// now, or do not exist.
     fn end_leases(&mut self, orphans: Orphans) {
         let sent = std::mem::take(&mut self.leases).ids;
         // The orphans are first: their creates then count as abandoned, and `end` skips such
@@ -290,8 +293,8 @@ impl<'a> InSession<'a> {
                 limit_exists,
             } => {
                 self.attempt.progress.set_waits_for(WaitsFor::Leases);
-                // The watches of the look before are given back, so that the session has room for new
-                // ones.
+                // The watches of the last look no longer count, so that the session has room for
+                // new ones.
                 head.watches = None;
                 let looked = async {
                     if watch {
@@ -334,8 +337,8 @@ impl<'a> InSession<'a> {
         }
     }
 
-    /// Sends the transaction. The answer to a caller that leaves does not wait for its outcome, but
-    /// what it leaves does.
+    /// Sends the transaction, and waits for its outcome, even if the attempt is stopped. The caller
+    /// then gets its answer at once, and the leases go to cleanup afterwards.
     async fn take(&mut self, head: &mut AtHead<'a>, take: Take) -> Result<PermitsEvent, End> {
         let (
             AttemptContext {
@@ -446,8 +449,9 @@ impl<'a> InSession<'a> {
         wait(self.context, Box::pin(change), self.stop).await
     }
 
-    /// Notes what a look shows: known from here on, whatever becomes of the next request. Returns
-    /// the name of the oldest lease if permits are missing and its holder is not known.
+    /// Records what a look shows, so that an error names these contenders even if the next request
+    /// is not answered. Returns the name of the oldest lease if permits are missing and its holder
+    /// is not known.
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Arc<str>> {
         let AttemptContext {
             path_lock, session, ..
@@ -504,9 +508,9 @@ impl<'a> InSession<'a> {
         self.end_leases(Orphans::default());
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
-        // Permits, like locks, are not granted in doubt. Their nodes are checked by heartbeats from
-        // now on, so no second look is needed after this wait. If the wait ends without a renewal,
-        // the drop of `grants` releases the permits (docs/protocol.md#suspended).
+        // Permits, like locks, are not granted in doubt. Heartbeats check the leases from now on,
+        // so no second look is needed after this wait (docs/protocol.md#suspended). If the wait
+        // ends without a renewal, the drop of `grants` releases the permits.
         self.wait(session.lease.until_valid()).await?;
         Ok(grants)
     }
@@ -543,7 +547,9 @@ impl From<Answer<()>> for PermitsEvent {
     }
 }
 
-/// Waits until a node of this session is known to be gone: no heartbeat asks for that of a waiter.
+/// Waits until a node of this session is known to be gone. No heartbeat checks the node of a
+/// waiter, so this function reads it in the period of the heartbeats
+/// (docs/protocol.md#semaphore-queue).
 async fn until_deleted(session: &Session, path: &str) {
     loop {
         tokio::time::sleep(session.lease.rule.heartbeat_interval()).await;
@@ -555,8 +561,9 @@ async fn until_deleted(session: &Session, path: &str) {
     }
 }
 
-/// Returns an error if leases of this client that the servers refuse to delete are all that is in
-/// the way, after asking for their deletion once more (docs/protocol.md#refused-orphan).
+/// Returns an error if enough permits would be free without the leases of this client that the
+/// servers refuse to delete, after asking for their deletion once more
+/// (docs/protocol.md#refused-orphan).
 async fn orphaned(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
@@ -573,10 +580,10 @@ async fn orphaned(
     refused_again(path_lock, session, orphans).await
 }
 
-/// Sends the transaction that creates the leases and deletes the lock node. Returns what came of
-/// it, and the directory or the node that it was about where it was refused. The leases are created
-/// first: a server that applies one operation after the other does not show the next head too few
-/// of them.
+/// Sends the transaction that creates the leases and deletes the lock node. Returns its outcome
+/// and, for an error, the directory or the node that was refused. The leases are created first, so
+/// that a server that applies one operation after the other does not show too few of them to the
+/// next head.
 async fn exchange<'a>(
     path_lock: &'a PathLock,
     semaphore: &'a SemaphoreOptions,

@@ -179,8 +179,9 @@ impl Attempt {
         Ok(())
     }
 
-    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for
-    /// the servers; a try for permits waits as long as [in the queue](permits_attempt::TRY_QUEUES_FOR).
+    /// Waits for a slot for as long as no live contender blocks the try, because a try waits only
+    /// for the servers. A try for permits waits behind live contenders, too, for
+    /// [`TRY_QUEUES_FOR`](permits_attempt::TRY_QUEUES_FOR).
     async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
         let queues_for = path_lock

@@ -292,8 +292,8 @@ impl Task {
         let path_lock = self.path_lock.upgrade()?;
         let (ended, wanted) = {
             let mut state = self.shared.state.lock();
-            // What ends with the attempt before is taken out before the next one begins: callers may
-            // leave that one at once, and a flush waits for it.
+            // The ticket of the last attempt is taken out before the next attempt begins, because
+            // the callers of the next may leave at once, with a ticket that would replace this one.
             let is_over = !state.path.waiters.of(self.kind).is_under_way();
             let ended = is_over.then(|| state.shared_attempts.of_mut(self.kind).end());
             let waiters = state.path.waiters.of_mut(self.kind);
@@ -382,7 +382,8 @@ impl Task {
     /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
     fn cancel_attempt(&mut self, ended: EndedAttempt) {
         self.attempt = None;
-        // This comes last: a flush waits for the release of a grant that came too late.
+        // The ticket is dropped last, so that a flush waits for the release of a grant that came
+        // too late.
         drop(ended);
     }
 

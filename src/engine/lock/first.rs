@@ -156,7 +156,7 @@ impl FirstSeen {
     }
 
     /// Records the result of a read of this node that has set a watch, if the node is the first.
-    /// It exists until the result is dropped.
+    /// The node counts as existing until the returned value is dropped.
     pub(crate) fn watched(
         &self,
         name: &str,

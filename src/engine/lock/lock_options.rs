@@ -27,10 +27,9 @@ pub(crate) const LEASES: &str = "leases";
 /// The node with a semaphore's limit, below its path, unless another is named.
 pub(crate) const LIMIT: &str = "permits";
 
-/// The most permits that a semaphore of this library has. The names of that many leases, of at most
-/// 79 bytes each with their lengths, are a reply that other clients read too (in Java the limit is
-/// 1 MiB), with room to spare; a directory that cannot be listed any more is a semaphore that no
-/// contender gets.
+/// The most permits that a semaphore of this library has. A list of that many leases, of at most 79
+/// bytes each with their lengths, is a reply that other clients can read too, with room to spare:
+/// the limit of a Java client is 1 MiB. A semaphore whose leases cannot be listed grants nothing.
 pub(crate) const MAX_PERMITS: u32 = 10_000;
 
 impl Recipe {

@@ -124,7 +124,8 @@ impl Budget {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     First,
-    /// Its lock was lost before its caller had it. It waits where a newcomer would be refused.
+    /// An earlier attempt of the call was granted the lock, which was lost before the caller had
+    /// it. The attempt waits where a newcomer would be refused.
     Again,
 }
 
@@ -401,8 +402,8 @@ impl PathLock {
         first_for(kind, self.holders())
     }
 
-    /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in
-    /// no other's way for certain.
+    /// Returns that hold as a contender ahead. `None` for a semaphore, because a permit of this
+    /// client does not block another for certain.
     pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
         if self.options.semaphore.is_some() {
             return None;
@@ -594,8 +595,8 @@ impl PathLock {
     }
 }
 
-/// Returns the first of the holders for which a contender of this kind would have to wait; `None` if
-/// there is none.
+/// Returns the first of the holders for which a contender of this kind would have to wait. `None`
+/// if there is none.
 fn first_for(kind: Kind, holders: Vec<LocalOwner>) -> Option<LocalOwner> {
     let in_the_way =
         |holder: &LocalOwner| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;

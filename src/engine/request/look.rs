@@ -299,9 +299,9 @@ fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str
     queue.is_leaving(name) || session.nodes.is_leaving(&path_lock.path, name)
 }
 
-/// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
-/// Returns the name of that node if nothing is known of it. The queue of a semaphore does not show
-/// who has its permits.
+/// Records who is first by a list, for errors. A node that this client is deleting is not first.
+/// Returns the name of the first node if nothing is known of it. The queue of a semaphore is not
+/// recorded, because it does not show who has the permits.
 pub(crate) fn saw_first(
     path_lock: &PathLock,
     session: &Session,
@@ -396,8 +396,7 @@ pub(crate) async fn look_before_try(
     }
 }
 
-/// How often one question is asked who is first: if the first has gone, another list shows the
-/// next.
+/// How often one look-up reads the first node. If that node is gone, another list shows the next.
 const ROUNDS: u32 = 2;
 
 /// Asks who is first in the queue, for an error, unless that is known or has just been asked. One
@@ -478,7 +477,8 @@ pub(crate) async fn read_first(
     }
 }
 
-/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
+/// The longest time before its deadline at which a call asks who is first. A short call asks a
+/// quarter of its time before the deadline.
 const BEFORE: Duration = Duration::from_millis(100);
 
 /// Returns when a call with this deadline asks who is first, for the error if it is not granted in
@@ -490,7 +490,7 @@ pub(crate) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
 
 /// Waits until the deadline of a call. Asks shortly before it who is first.
 pub(crate) async fn until_deadline(path_lock: Arc<PathLock>, deadline: Instant, asked: Duration) {
-    // If less time is left than that, the answer would probably come too late.
+    // A call that begins after that moment does not ask, because the answer would come too late.
     if let Some(at) = ask_at(deadline, asked).filter(|at| *at > Instant::now()) {
         tokio::time::sleep_until(at.into()).await;
         ask_first(&path_lock);

@@ -60,12 +60,14 @@ pub(crate) fn reserve_room(context: AttemptContext<'_>, id: &str) -> bool {
     context.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
-/// Sends the create with this id, for which [room is reserved](reserve_room), and the list together when it is
-/// polled first: a session's requests are answered in order (docs/protocol.md#create-and-list). The
-/// list is left out if the reply to the create may make it needless: where a node of this session
-/// in the directory can be waited for in memory, it may show that this is right before the new one
-/// (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
-/// (docs/protocol.md#succession).
+/// Sends the create with this id, for which [room is reserved](reserve_room), and the list, both at
+/// the first poll: a session's requests are answered in order (docs/protocol.md#create-and-list).
+///
+/// The list is omitted if the number in the answer to the create may prove as much. In a fair lock
+/// whose last node is of this session, that node may be right before the new one, which then waits
+/// for it in memory (docs/protocol.md#waiting-in-memory). After three free grants in a row, the new
+/// node may be first (docs/protocol.md#succession). If the number proves neither, the attempt lists
+/// then.
 pub(crate) async fn create(
     context: AttemptContext<'_>,
     slot: WindowSlot,
@@ -341,8 +343,8 @@ pub(crate) async fn wait_for(
             .with(|queue| queue.wait(session.number, own, before, wake))
     };
     if !own.is_some_and(wait) {
-        // The node that was to be waited for is not known any more: it was deleted since the list.
-        // Without an own node, which is not expected, the attempt lists too.
+        // The predecessor is not known any more, because it was deleted since the list. Without an
+        // own node, which is not expected, the attempt lists too.
         return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
     }
     match told.await {
