@@ -13,8 +13,9 @@
 //! A try first reads the queues of all members, by one request if possible. If any is busy, the try
 //! fails without a node (docs/protocol.md#multi-lock-try).
 //!
-//! The call is a task on the session's thread, as an attempt is. If the caller leaves, or does not
-//! poll its future, the task releases the members that it holds.
+//! The call is a task on the session's thread, as an attempt is. So a caller that leaves, or that
+//! does not poll its future, does not keep members that are held: the task releases them, at once
+//! or at the deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -296,7 +297,7 @@ impl MultiAttempt {
         match end {
             Stopped::CallerGone(ticket) => GivenUp::CallerGone(ticket),
             Stopped::Refused(error) => GivenUp::Denied(error.into()),
-            // The look asks about all members together, so its error is that of the first.
+            // The look asks about all members together, so its error names the first.
             Stopped::OutOfTime => {
                 let mut waiting = Waiting::default();
                 waiting.waits_for(WaitsFor::List);
@@ -310,7 +311,7 @@ impl MultiAttempt {
     /// Returns the request for a member: within the deadline of the whole call.
     fn ask_for(&self, index: usize, member: &Member) -> Ask {
         let budget = match (self.ask.budget, self.ends) {
-            // Each member has the time that the earlier members have left.
+            // Each member gets the time that is left after the earlier members.
             (Budget::Try { .. }, Some(ends)) => Budget::Try {
                 timeout: ends.saturating_duration_since(Instant::now()),
             },

@@ -649,7 +649,8 @@ async fn exchange<'a>(
         Taken::Failed(failure) => failure.kind == FailureKind::Unknown,
         Taken::LockGone | Taken::LimitChanged | Taken::NoDirectory => false,
     };
-    // A definite refusal proves that no lease was created, so the reserved room is free again.
+    // After a definite refusal, or the end of the session, no lease is left, so the reserved room
+    // is free again.
     if !may_be_done {
         ids.iter().for_each(|id| session.nodes.creates.end(id));
     }

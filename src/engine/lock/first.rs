@@ -180,7 +180,7 @@ impl FirstSeen {
         let mut seen = self.0.lock();
         let asks =
             seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
-        // The time is that before the read, so that calls that end during the read do not send
+        // The time is recorded before the read, so that calls that end during the read do not send
         // another.
         if asks {
             seen.asked = Some(Instant::now());

@@ -65,8 +65,8 @@ impl<K: Eq + Hash, V> Registry<K, V> {
     /// Removes the entry of a value that has been dropped, unless another value has taken its key
     /// already.
     pub(crate) fn forget(&self, key: &K) {
-        // A handle may have been built between the end of the last reference and this lock. Its
-        // value has the same key.
+        // A new handle may have been built after the last reference was dropped and before this
+        // lock. Its value has the same key, and stays.
         let mut entries = self.lock();
         if entries
             .get(key)
@@ -537,8 +537,8 @@ impl PathLock {
             LostReason::LeaseOver => AcquireError::LeaseOver {
                 path: path.to_owned(),
             },
-            // A lock that no caller has had can otherwise be lost only with its session or by the
-            // lease of that.
+            // A lock that no caller has had can otherwise be lost only if its session ends or the
+            // session lease expires.
             reason => self.failed(RequestFailure::Connection(Arc::new(Lost {
                 path: path.into(),
                 reason,

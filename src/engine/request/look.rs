@@ -2,10 +2,10 @@
 //! node, and for errors, which name the holder.
 //!
 //! A look lists the directory, and omits the nodes that this client is deleting
-//! (docs/protocol.md#live-contender). The connected server may lag behind the others, so that it
-//! shows a holder that released the lock long ago. The answer to a question is what that server
-//! shows. A try that finds the lock busy looks once more, right behind a `sync`, because its answer
-//! would otherwise be false (docs/protocol.md#try-lock).
+//! (docs/protocol.md#live-contender). The connected server may lag behind the others, and show a
+//! holder that released the lock long ago. The answer to a question is what that server shows. A
+//! try that finds the lock busy looks once more, right behind a `sync`, so that `WouldBlock` is
+//! true (docs/protocol.md#try-lock).
 //!
 //! Errors name the first node in the queue. Of all calls that are about to end, one reads that
 //! node, and the others share the result (docs/protocol.md#held-by).
@@ -84,7 +84,7 @@ pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
             }
             Unusable::Exhausted => Ok(false),
         };
-        // The time is over, or the node could not be watched.
+        // The time is over, the node could not be watched, or no wait would help.
         if gone != Ok(true) {
             return Err(unusable_directory(path_lock, unusable));
         }
