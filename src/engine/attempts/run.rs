@@ -189,9 +189,9 @@ impl Attempt {
             .semaphore
             .as_ref()
             .map(|_| permits_attempt::TRY_QUEUES_FOR);
-        // The wait for a slot is one future for all checks, so that the try keeps its place among
-        // the attempts that wait for a slot.
         let mut patience = Patience::new(queues_for.unwrap_or_default());
+        // One future waits for a slot during all checks, so that the try keeps its place among the
+        // attempts that wait.
         let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
             let session = path_lock.client.session().await;
@@ -406,7 +406,7 @@ impl InSession<'_> {
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
                 self.attempt.progress.set_waits_for(WaitsFor::Deletion);
-                // The look is repeated afterwards, because another contender may have come since.
+                // Another contender may come during this wait, so the next round looks again.
                 self.wait(session.nodes.until_gone(&path)).await?;
                 Err(End::Again)
             }
@@ -466,12 +466,16 @@ impl InSession<'_> {
             }
             AcquireRequest::Watch { predecessor } => {
                 self.subject = Subject::Node(predecessor.as_str().into());
+                // A watch that is inherited follows from no list, so the contenders that were known
+                // before still count.
                 let ahead = self.attempt.progress.ahead();
                 let behind = Box::pin(requests::watch(context, own, predecessor));
                 self.wait_behind(own, ahead, behind).await
             }
             AcquireRequest::WaitFor { before } => {
                 self.subject = Subject::Directory;
+                // If only the answer to the create led here, there is no list, and the local queue
+                // knows how many contenders are ahead.
                 let ahead = |own| {
                     context
                         .path_lock
