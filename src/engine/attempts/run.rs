@@ -229,7 +229,7 @@ impl Attempt {
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
-                // This branch is first, so that no node is created if the caller left while the
+                // The stop comes first, so that no node is created if the caller left while the
                 // attempt waited for a slot.
                 end = stop.wait() => Err(End::from(end)),
                 session = path_lock.client.session() => {
@@ -449,7 +449,8 @@ impl InSession<'_> {
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
-                    // These contenders are recorded now, even if the next list is never answered.
+                    // The contenders of the last list are recorded now, because the next list may
+                    // not be answered.
                     self.attempt.saw_ahead(live_ahead(context, &list, own));
                 }
                 self.attempt.progress.set_waits_for(WaitsFor::List);

@@ -56,8 +56,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             if let Some(result) = waits_together.then(|| try_now(&path_lock, ask)).flatten() {
                 return result;
             }
-            // These lines are not a separate function, because each waiting caller would reserve
-            // memory for its arguments.
+            // A separate function would cost memory, because each waiting caller would reserve room
+            // for its arguments.
             let grant = run::start(&path_lock, ask, 1, Reply::Lock)
                 .0
                 .result()

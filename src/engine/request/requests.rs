@@ -132,7 +132,7 @@ pub(crate) async fn create(
                 session.nodes.creates.end(&id);
             }
             if failure.kind == FailureKind::NoNode {
-                // This attempt gets its turn back before it creates the directory, because a later
+                // The attempt gets its turn back before it creates the directory, because a later
                 // attempt would otherwise have the first node in it.
                 queue.with(|queue| queue.directory_missing(number, session.number));
             }
