@@ -1,9 +1,21 @@
-//! Several locks as one: all of them, or none (docs/protocol.md#multi-lock).
-//! Only the multi-lock's face uses it. It never keeps a part of the locks.
+//! Several locks as one: all of them, or none (docs/protocol.md#multi-lock). Only the face of the
+//! multi-lock uses this file, which never keeps a part of the locks.
 //!
-//! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not
-//! polled, keeps nothing. Its members are acquired in the order of their paths, each by an ordinary
-//! attempt, so that locks that are acquired in that order by others cannot deadlock with them.
+//! The members are acquired one after the other, in the order of their paths on the servers, each
+//! by an ordinary attempt. So calls that wait for each other always wait in that order, which has
+//! no circle: neither among multi-locks nor with plain locks that are acquired in the same order.
+//!
+//! Each attempt of a member waits while the earlier members are held, and one of these may be lost
+//! in that time. Then the call releases all members and begins again. A call that kept the others,
+//! and queued for the lost one alone, would wait for an earlier path while it holds later ones
+//! (docs/protocol.md#multi-lock-loss).
+//!
+//! A try first reads the queues of all members, by one request if possible. If any is busy, the try
+//! fails without a node (docs/protocol.md#multi-lock-try).
+//!
+//! The call is a task on the session's thread, as an attempt is. So a caller that leaves, or that
+//! does not poll its future, does not keep members that are held: the task releases them, at once
+//! or at the deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,6 +113,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
         ask,
         started,
         ends: match ask.budget {
+            // A time that overflows sets no deadline (docs/protocol.md#deadline).
             Budget::Try { timeout } => started.checked_add(timeout),
             Budget::Until { deadline, .. } => Some(deadline),
             Budget::Forever => None,
@@ -112,7 +125,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
         deletions: Deletions::default(),
     };
     let acquired = async move {
-        // The timer is the runtime's, since the caller may have none.
+        // The timer belongs to the runtime of the session, because the caller may have none.
         let stop = Stop::new(ask.budget, cancelled, None);
         Box::pin(acquisition.run(stop, reply)).await;
     };
@@ -198,15 +211,20 @@ impl MultiAttempt {
             self.look_before_try(stop).await?;
         }
         let mut holds = Acquired::default();
-        // Those of the members that are held: each resolves with the path lock, and how it was lost.
+        // The losses of the members that are held. Each future resolves with the path lock and the
+        // reason.
         let mut losses: Vec<BoxFuture<'static, (Arc<PathLock>, LostReason)>> = Vec::new();
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
+            // If another round asks for this member again, the node of this round may still have
+            // its slot.
             self.tried = self.tried.max(index + 1);
             let (mut pending, progress) = run::start(&member.path_lock, ask, 1, Reply::Lock);
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(GivenUp::CallerGone(ticket)),
+                // A loss counts before a grant that is ready too, because all members have to be
+                // acquired again anyway.
                 (path_lock, reason) = first(&mut losses) => return Err(GivenUp::Lost(path_lock, reason)),
                 // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
@@ -216,15 +234,20 @@ impl MultiAttempt {
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
+            // The members that were held before have outlasted a wait, so another process does not
+            // delete each of their nodes, and the count of consecutive deletions begins again
+            // (docs/protocol.md#waiter-without-node).
             if progress.has_waited() && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }
+        // The losses were awaited only while a grant was. A lock may have been lost since, so all
+        // holds are checked once more, by the clock.
         if let Some((path_lock, reason)) = first_lost(&holds.0) {
             return Err(GivenUp::Lost(Arc::clone(path_lock), reason));
         }
-        // The leases of all members begin here, not with their grants: the wait for the next
-        // members is no work under the lock.
+        // The leases of all members begin here, and not with their grants: while the call waits for
+        // the next member, no work is done under the lock.
         for hold in &holds.0 {
             hold.held.begin_lease(self.ask.lease);
         }
@@ -235,6 +258,8 @@ impl MultiAttempt {
     /// (docs/protocol.md#multi-lock-try).
     async fn look_before_try(&self, stop: &mut Stop) -> Result<(), GivenUp> {
         let members = &self.members.in_order;
+        // The attempt of a single member looks by itself. So does each attempt if there is no
+        // session yet.
         let Some(session) = self.members.client().live().filter(|_| members.len() > 1) else {
             return Ok(());
         };
@@ -244,6 +269,8 @@ impl MultiAttempt {
                 let some;
                 (some, rest) = rest.split_at(read_together(rest));
                 let mut ways = look(&session, some, false).await;
+                // The connected server may lag behind. Only a list behind a `sync` shows that a
+                // member is busy (docs/protocol.md#try-lock).
                 if ways.iter().any(|way| matches!(way, InTheWay::Live(_))) {
                     ways = look(&session, some, true).await;
                 }
@@ -270,6 +297,7 @@ impl MultiAttempt {
         match end {
             Stopped::CallerGone(ticket) => GivenUp::CallerGone(ticket),
             Stopped::Refused(error) => GivenUp::Denied(error.into()),
+            // The look asks about all members together, so its error names the first.
             Stopped::OutOfTime => {
                 let mut waiting = Waiting::default();
                 waiting.waits_for(WaitsFor::List);
@@ -283,6 +311,7 @@ impl MultiAttempt {
     /// Returns the request for a member: within the deadline of the whole call.
     fn ask_for(&self, index: usize, member: &Member) -> Ask {
         let budget = match (self.ask.budget, self.ends) {
+            // Each member gets the time that is left after the earlier members.
             (Budget::Try { .. }, Some(ends)) => Budget::Try {
                 timeout: ends.saturating_duration_since(Instant::now()),
             },
@@ -297,6 +326,7 @@ impl MultiAttempt {
             kind: member.kind,
             budget,
             admission,
+            // The leases begin together, once all members are held.
             lease: None,
             ..self.ask
         }
@@ -317,6 +347,8 @@ impl MultiAttempt {
     ) -> Result<(), GivenUp> {
         let path = path_lock.path.user();
         log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
+        // The session or its lease has ended. The attempts of the next round wait for a session, or
+        // for a renewal, so the rounds do not follow each other without a pause.
         if reason != LostReason::NodeDeleted {
             return match self.is_over() {
                 true => Err(GivenUp::Denied(path_lock.lost_at_once(reason).into())),
@@ -335,11 +367,14 @@ impl MultiAttempt {
         let Some(pause) = self.members.client().retry.pause(failures, since.elapsed()) else {
             return Err(denied);
         };
+        // The first repetition begins at once (docs/protocol.md#bounded-retries).
         let pause = if failures == 0 { Duration::ZERO } else { pause };
         tokio::select! {
             biased;
             end = stop.wait() => Err(match end {
                 Stopped::CallerGone(ticket) => GivenUp::CallerGone(ticket),
+                // The call pauses because of a deletion, so the deletion is the reason, and not a
+                // busy lock.
                 Stopped::OutOfTime | Stopped::Refused(_) => denied,
             }),
             () = tokio::time::sleep(pause) => Ok(()),
@@ -389,6 +424,8 @@ fn read_queues<'a>(
             Ok(results) => results,
             Err(error) => {
                 let failure = session.failure(error);
+                // Servers before ZooKeeper 3.6, and other products, may not know this request. Any
+                // other failure leaves the members unknown, and the create of the first reports it.
                 if matches!(failure.kind, FailureKind::Refused(_)) {
                     return one_by_one(session, path_locks, handle).await;
                 }
@@ -439,7 +476,8 @@ async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<
     let path_locks: Vec<&Arc<PathLock>> = members.iter().map(|member| &member.path_lock).collect();
     let path_locks = &path_locks;
     let lists = session.request(|handle| async move {
-        // A `sync` is for everything that the leader has committed, whatever its path.
+        // One `sync` is sufficient for all queues, because it covers all paths. The lists are sent
+        // right after it, and are not older.
         let sync = match path_locks.first() {
             Some(path_lock) if certain => Some(handle.sync(path_lock.path.server())),
             _ => None,

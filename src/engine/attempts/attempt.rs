@@ -1,16 +1,18 @@
-//! An attempt: what its caller asked for and gets, and what stops it from outside.
+//! An attempt: the request of its caller, the result, and the events that stop it.
 //!
 //! An attempt belongs to one call, or to several callers that wait together, and is one task from
-//! its start to its end. Everything that it waits for is waited for together with what may
-//! [stop](Stop) it: the departure of its caller, its deadline, and the proof that it asks for what it
-//! cannot have. In a session, the end of the session is a fourth, after which it goes on in the
-//! next one ([`wait`]).
+//! its beginning to its end. Each wait of the task also ends by an event that [stops](Stop) the
+//! attempt: the caller leaves, the deadline passes, or the request turns out to be one that can
+//! never be granted. In a session, a fourth event ends each wait: the session ends, and the attempt
+//! continues in the next one ([`wait`]).
 //!
-//! A request that may have made a node is the exception: a create, once sent, is awaited to its end,
-//! since only its answer says whether there is a node to be deleted.
+//! A create is the exception. Once a create is sent, its answer is awaited, because only the answer
+//! shows whether there is a node to be deleted.
 //!
-//! The end has an order, which a flush relies on (docs/protocol.md#flush): the ticket of what is left
-//! is made, the caller is told, the rest is left to cleanup, and the ticket is dropped.
+//! A flush relies on the order in which an attempt ends (docs/protocol.md#flush). The nodes are
+//! passed to cleanup, which counts them by tickets, before the caller gets its result. If a create
+//! is not answered yet, the task makes a ticket before the result is sent, and keeps it until the
+//! answer has come and cleanup has the node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,9 +37,9 @@ use crate::values::path::NodePath;
 pub(crate) struct Attempt {
     pub(crate) path_lock: Arc<PathLock>,
     pub(crate) ask: Ask,
-    /// Its position in the order of arrival, which identifies what it leaves to cleanup. The holds
-    /// that it gets have this number and those that follow, from the time of the call: a flush after
-    /// it waits for a grant that is not taken.
+    /// The position in the order of arrival. Everything that the attempt leaves to cleanup has this
+    /// number, and its holds have this number and those that follow. The number is given at the
+    /// time of the call, so that a later flush also waits for a grant that no caller takes.
     pub(crate) number: AttemptNumber,
     /// How many holds are wanted.
     pub(crate) wanted: u32,
@@ -45,7 +47,7 @@ pub(crate) struct Attempt {
     pub(crate) progress: ProgressSender,
     /// `None` once the caller has its result, or has left.
     pub(crate) reply: Option<Reply>,
-    /// `None` until it has one, and from its end on.
+    /// `None` until the attempt has a slot, and from its end on.
     pub(crate) slot: Option<NodeSlot>,
 }
 
@@ -68,7 +70,7 @@ pub(crate) enum End {
     /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is
     /// dropped.
     CallerGone(Option<Ticket>),
-    /// To be tried again: in this session, or in the next one if this has ended.
+    /// The attempt begins again: in this session, or in the next one if this one has ended.
     Again,
 }
 
@@ -78,22 +80,23 @@ pub(crate) enum Stopped {
     /// dropped.
     CallerGone(Option<Ticket>),
     OutOfTime,
-    /// It asks for what it cannot have.
+    /// The request can never be granted.
     Refused(AcquireError),
 }
 
-/// What can stop an attempt: its deadline, its caller, or that it asks for too much.
+/// The events that can stop an attempt: the deadline passes, the caller leaves, or the request
+/// turns out to ask for too much.
 pub(crate) struct Stop {
     deadline: Option<BoxFuture<'static, ()>>,
     /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
-    /// Finds out whether it asks for what it cannot have.
+    /// Resolves if the request turns out to be one that can never be granted.
     excess: Option<BoxFuture<'static, AcquireError>>,
 }
 
 impl Stop {
-    /// Shortly before the deadline of an attempt for `path_lock`, it is asked who is in its way
-    /// (docs/protocol.md#held-by).
+    /// With `path_lock`, the first contender of its queue is looked up shortly before the deadline,
+    /// for the error (docs/protocol.md#held-by).
     pub(crate) fn new(
         budget: Budget,
         cancelled: oneshot::Receiver<Ticket>,
@@ -104,10 +107,13 @@ impl Stop {
                 (Budget::Until { deadline, asked }, Some(path_lock)) => Some(Box::pin(
                     until_deadline(Arc::clone(path_lock), deadline, asked),
                 )),
+                // A multi-lock needs no look-up: the attempts of its members have the same
+                // deadline, and look up the holder themselves.
                 (Budget::Until { deadline, .. }, None) => {
                     Some(Box::pin(tokio::time::sleep_until(deadline.into())))
                 }
-                // A try has no deadline, but does not wait for a server without end either.
+                // A try waits for no contender. Its timeout bounds only the time for the answers of
+                // the servers.
                 (Budget::Try { timeout }, _) => Some(Box::pin(tokio::time::sleep(timeout))),
                 (Budget::Forever, _) => None,
             };
@@ -118,13 +124,15 @@ impl Stop {
         }
     }
 
-    /// Stops the attempt with the error of this future; with `None` not any more.
+    /// Stops the attempt with the error of this future. `None` ends that again.
     pub(crate) fn refuse_by(&mut self, excess: Option<BoxFuture<'static, AcquireError>>) {
         self.excess = excess;
     }
 
     /// Waits until the caller leaves. Must not be called again after that.
     pub(crate) async fn caller_gone(&mut self) -> Option<Ticket> {
+        // The sender is dropped without a ticket if the caller has its result already, so there is
+        // no ticket to keep.
         (&mut self.cancelled).await.ok()
     }
 
@@ -132,6 +140,7 @@ impl Stop {
     pub(crate) async fn wait(&mut self) -> Stopped {
         tokio::select! {
             biased;
+            // A caller that has left needs no error, so its departure counts before the deadline.
             ticket = &mut self.cancelled => Stopped::CallerGone(ticket.ok()),
             () = if_any(&mut self.deadline) => Stopped::OutOfTime,
             error = if_any(&mut self.excess) => Stopped::Refused(error),
@@ -147,8 +156,8 @@ async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     }
 }
 
-/// How long a try waits behind one live contender. Counted from when it is behind that: not while
-/// the servers are asked.
+/// The time for which a try waits behind one live contender. The time begins when a look shows this
+/// contender as the first, so the requests before that look do not count.
 pub(crate) struct Patience {
     time: Duration,
     first: Option<NodePath>,
@@ -168,6 +177,9 @@ impl Patience {
     /// behind the first of them for long enough. Without a live one it waits only for the servers.
     pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
         let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
+        // If another contender is first now, the queue has moved, and the time begins again. Only
+        // an end that was set by an earlier look counts, so the first look at a contender never
+        // ends the try.
         let until = self
             .until
             .filter(|_| first.is_some() && first == self.first);
@@ -183,17 +195,17 @@ impl Patience {
 }
 
 impl Attempt {
-    /// Sends the grant to the caller, and has the attempt be over. If the caller has left, the grant
-    /// comes back here, and its drop releases the lock.
+    /// Sends the grant to the caller, which ends the attempt. If the caller has left, the channel
+    /// returns the grant, and its drop releases the lock.
     pub(crate) fn grant(&mut self, granted: Granted) {
         match (self.reply.take(), granted) {
             (Some(Reply::Lock(reply)), Granted::Lock(grant)) => drop(reply.send(Ok(grant))),
             (Some(Reply::Permits(reply)), Granted::Permits(grants)) => {
                 drop(reply.send(Ok(grants)));
             }
-            // Not expected: an attempt is granted something once, and only a semaphore grants
-            // permits, which no caller asks for a lock. The caller takes the attempt for ended, and
-            // the grant is released.
+            // Not expected: an attempt is granted once, and its reply is of the kind of its grant.
+            // The drop of the reply ends the call with an error, and the drop of the grant releases
+            // the lock.
             (Some(Reply::Lock(_)), Granted::Permits(_))
             | (Some(Reply::Permits(_)), Granted::Lock(_))
             | (None, _) => {}
@@ -206,7 +218,9 @@ impl Attempt {
     pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
         let ticket = || Some(self.path_lock.client.cleanup.ticket(self.number));
         let (ticket, error) = match end {
+            // The reply stays, so that `contend` begins another round.
             End::Again => return None,
+            // Without a reply, `contend` ends.
             End::CallerGone(ticket) => {
                 self.reply = None;
                 return ticket;
@@ -223,8 +237,8 @@ impl Attempt {
         ticket
     }
 
-    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the
-    /// caller, and for attempts that wait for a slot.
+    /// Records the live contenders ahead by the last list, for the caller's error, and for attempts
+    /// that wait for a slot. `None` if that list may be out of date.
     pub(crate) fn saw_ahead(&self, ahead: Option<Ahead>) {
         if let Some(slot) = &self.slot {
             slot.set_waits(ahead.is_some());
@@ -232,7 +246,7 @@ impl Attempt {
         self.progress.set_ahead(ahead);
     }
 
-    /// Records a notification that one of them has ended. The list that follows shows which are
+    /// Records that one of the contenders ahead has ended. The list that follows shows which are
     /// left.
     pub(crate) fn one_is_gone(&self) {
         self.saw_ahead(self.progress.ahead().and_then(Ahead::without_one));
@@ -265,8 +279,7 @@ impl From<Stopped> for End {
 /// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
 /// precedence.
 ///
-/// Box it, so that a task that waits for something else has no room for it, and this is compiled
-/// for each type of results.
+/// Pass boxed work, so that a task that waits for something else reserves no memory for it.
 pub(crate) async fn wait<T>(
     context: AttemptContext<'_>,
     work: impl Future<Output = T> + Unpin,
@@ -276,6 +289,9 @@ pub(crate) async fn wait<T>(
         biased;
         result = work => Ok(result),
         end = stop.wait() => Err(End::from(end)),
+        // The nodes have ended with the session. The next session begins without them, and the
+        // attempt keeps its deadline and its place in the order of arrival
+        // (docs/protocol.md#session-end).
         _ = context.session.ended() => {
             let path = context.path_lock.path.user();
             log::debug!(path, session = context.session.number.get(), "again in the next session");

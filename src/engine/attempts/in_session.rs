@@ -1,9 +1,10 @@
-//! An attempt's part in one session: what it knows and has there, and what it leaves.
+//! The state of an attempt in one session: its knowledge of the servers, and its nodes there.
 //!
 //! Nodes, ids of creates and watches are those of one session, so all that an attempt knows of the
 //! servers is in one value, which ends with the session. The next session begins with a new one.
 //!
-//! Whatever the attempt has is at any moment in one of these, so that the drop of the value finds it:
+//! Each node, lease and create of the attempt is in one of these places at any moment, so that the
+//! drop of the value finds it:
 //! - the state machine ([`Acquiring`]), which names its node and the creates of unknown outcome;
 //! - `create`: the create under way, with its id;
 //! - `left`: the node of a grant, from the end of the state machine until a hold has the node;
@@ -34,20 +35,20 @@ use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes
-/// are left to cleanup.
+/// An attempt's part in one session. Its drop leaves all nodes to cleanup, so a panic leaves none
+/// without an owner.
 pub(crate) struct InSession<'a> {
     pub(crate) context: AttemptContext<'a>,
     pub(crate) attempt: &'a mut Attempt,
-    /// What its orphans keep.
+    /// The reference to the slot that the orphans share.
     permit: Option<Arc<OwnedSemaphorePermit>>,
     pub(crate) stop: &'a mut Stop,
     pub(crate) acquiring: Acquiring,
-    /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any
-    /// other request may be dropped.
+    /// The create that was sent and is not answered yet, and its id. A create is always awaited;
+    /// any other request may be dropped.
     pub(crate) create: Option<(String, BoxFuture<'a, AcquireEvent>)>,
-    /// The nodes that are left when the state machine has finished: that of a grant until it is a
-    /// hold's.
+    /// The nodes that are left when the state machine has finished, such as the node of a grant
+    /// until a hold owns it.
     pub(crate) left: Orphans,
     /// The same of a semaphore's leases, and the ids of those whose creates were sent.
     pub(crate) leases: Orphans,
@@ -55,18 +56,20 @@ pub(crate) struct InSession<'a> {
     pub(crate) refusals: watch::Receiver<u64>,
     /// The node of the last request, for the error if it is refused.
     pub(crate) subject: Subject,
-    /// Whether it has waited for another contender, which is told once.
+    /// Whether the attempt has waited for another contender, which the observer is notified of
+    /// once.
     pub(crate) queued: bool,
-    /// When the look was sent by which it may be granted.
+    /// When the request was sent whose answer may grant the lock.
     pub(crate) looked_at: Moment,
-    /// Whether it has looked again after a doubt, since it has waited for another.
+    /// Whether the attempt has listed again after a doubt, since it last waited for another
+    /// contender.
     pub(crate) looked_again: bool,
-    /// By what it is granted, if the last event was the last before the grant.
+    /// The proof by which the lock is granted, if the last event leads to a grant.
     pub(crate) how: How,
     /// When the current series of failures began: the retry policy does not count the time in the
     /// queue.
     failing_since: Instant,
-    /// `None` but for a try for permits, which waits for a moment.
+    /// The patience of a try for permits; `None` for all other attempts.
     pub(crate) patience: Option<Patience>,
 }
 
@@ -77,6 +80,9 @@ impl<'a> InSession<'a> {
         context: AttemptContext<'a>,
         stop: &'a mut Stop,
     ) -> (Self, AcquireStep) {
+        // Each waiter of a fair lock has a node. Thousands of watches would exceed the limit of the
+        // session (docs/protocol.md#watch-limit), so its waiters wait in memory for nodes of their
+        // session.
         let waits = match context.path_lock.is_fair() {
             true => OwnPredecessor::InMemory,
             false => OwnPredecessor::Watched,
@@ -97,6 +103,8 @@ impl<'a> InSession<'a> {
             create: None,
             left: Orphans::default(),
             leases: Orphans::default(),
+            // The receiver reports the refusals from here on. `look_first` reads the earlier ones
+            // after this.
             refusals: context.session.nodes.refusals(),
             subject: Subject::Directory,
             queued: false,
@@ -118,9 +126,9 @@ impl<'a> InSession<'a> {
         wait(self.context, work, self.stop)
     }
 
-    /// Pauses before repetition number `failures`, as the retry policy says. Returns `false` if the
-    /// policy is exhausted. `NoNode` is of a node that another process deleted: the own one, so
-    /// often in a row, or the directory.
+    /// Pauses before repetition number `failures`, as the retry policy defines. Returns `false` if
+    /// the policy is exhausted. If `why` is `NoNode`, another process has deleted `deleted` nodes
+    /// of the attempt in a row or, if that is 0, the directory.
     pub(crate) async fn pause(
         &mut self,
         failures: u32,
@@ -128,7 +136,8 @@ impl<'a> InSession<'a> {
         deleted: u32,
     ) -> Result<bool, End> {
         if why == FailureKind::NoNode {
-            // The next node queues at the end, behind other contenders.
+            // The next node will be at the end of the queue: the contenders ahead of it are not
+            // known yet, and a doubt requires another list.
             self.looked_again = false;
             self.attempt.saw_ahead(None);
             self.attempt
@@ -149,6 +158,8 @@ impl<'a> InSession<'a> {
         let Some(pause) = retry.pause_before_repetition(failures, why, elapsed) else {
             return Ok(false);
         };
+        // The other attempts of this client may create during the pause
+        // (docs/protocol.md#arrival-order). A repetition without a pause keeps its turn.
         if !pause.is_zero() {
             path_lock
                 .queue
@@ -176,7 +187,8 @@ impl<'a> InSession<'a> {
             NoGrant::WouldBlock => {
                 return match self.attempt.progress.ahead() {
                     Some(ahead) => End::Denied(path_lock.would_block(self.context.kind, ahead)),
-                    // Only nodes of this client that are being deleted are in the way.
+                    // Only nodes of this client that are being deleted are ahead. The next round
+                    // waits in `look_first` until they are gone (docs/protocol.md#live-contender).
                     None => End::Again,
                 };
             }
@@ -188,8 +200,9 @@ impl<'a> InSession<'a> {
             },
             NoGrant::KeptFailing(failure) => path_lock.failed(failure.unanswered()),
             NoGrant::Refused(failure) => match failure.kind {
-                // A sequential create with a fresh id: the sequence numbers are used up, since
-                // ZooKeeper does not go beyond the largest.
+                // The id in the name is fresh, so no other node has the name. ZooKeeper answers
+                // each sequential create so once the largest number is used
+                // (docs/protocol.md#sequence-order).
                 FailureKind::Refused(Refusal::NodeExists) => {
                     path_lock.failed(RequestFailure::SequenceExhausted)
                 }
@@ -214,6 +227,7 @@ impl<'a> InSession<'a> {
     /// Leaves leases to cleanup.
     pub(crate) fn pass_leases_to_cleanup(&self, orphans: Orphans) {
         if let Some(semaphore) = &self.context.path_lock.options.semaphore {
+            // Cleanup finds a node by the id in its name, whatever its slot and its limit are.
             self.submit(&semaphore.leases, orphans, |id| lease_beginning(id, 0, 0));
         }
     }
@@ -222,6 +236,8 @@ impl<'a> InSession<'a> {
         let nodes = orphans.names.into_iter().map(Orphan::Node);
         let unknown = orphans.ids.into_iter().map(|id| {
             let beginning = beginning(&id);
+            // From now on the node of this create, if it exists, is no live contender
+            // (docs/protocol.md#live-contender).
             let create = self.context.session.nodes.creates.abandon(id);
             Orphan::UnknownCreate { create, beginning }
         });
@@ -231,6 +247,8 @@ impl<'a> InSession<'a> {
                 directory: directory.clone(),
                 orphan,
                 number: self.context.number,
+                // The slot stays taken until the node is gone, so that cancelled calls in an outage
+                // do not accumulate nodes (docs/protocol.md#bounded-nodes).
                 until_gone: self.permit.clone(),
                 done: None,
             });
@@ -243,15 +261,19 @@ impl<'a> InSession<'a> {
         self.pass_leases_to_cleanup(leases);
         let mut orphans = std::mem::take(&mut self.left);
         orphans.extend(self.acquiring.abandon());
-        // Whatever becomes of a create that is under way.
+        // A create that is under way may still make a node. No task awaits its answer any more, so
+        // its outcome is unknown.
         orphans.ids.extend(self.create.take().map(|(id, _)| id));
         self.pass_to_cleanup(orphans);
+        // Each orphan has a reference of its own to the slot.
         self.permit = None;
     }
 }
 
 impl Drop for InSession<'_> {
     fn drop(&mut self) {
+        // Nothing is left after `finish`. A panic drops the value at any other point. Without this,
+        // its nodes would block the lock until the session ends.
         self.abandon_all();
     }
 }

@@ -1,16 +1,19 @@
-//! The last step of an attempt to get permits of a semaphore: at the head of the queue it does what
-//! [`Taking`] says, until one transaction has exchanged its lock node for the leases
-//! (docs/protocol.md#permits-by-one-transaction).
+//! The last step of an attempt to get permits of a semaphore. At the head of the queue, the attempt
+//! carries out the steps of [`Taking`], until one transaction has exchanged its lock node for the
+//! leases (docs/protocol.md#permits-by-one-transaction).
 //!
-//! Only the first attempt in the queue is here, so no other takes permits meanwhile, and the queue
-//! keeps its order: a call for many permits is not overtaken by calls for few. The head looks how
-//! many leases there are, and what the limit is. If its permits are free, a transaction creates all
-//! leases and deletes the lock node: the next attempt is then the head. If not, the head waits until
-//! a lease, or the limit, may have changed.
+//! Only the head of the queue takes permits, so no other contender takes any at the same time, and
+//! a call for many permits is not overtaken by calls for few. The head reads the leases and the
+//! limit. If enough permits are free, a transaction creates all leases and deletes the lock node,
+//! so that the next attempt becomes the head. Otherwise the head waits until a lease or the limit
+//! may have changed.
 //!
-//! A transaction without an answer is settled before the attempt ends or goes on: its leases have
-//! ids, which a list shows or does not show. What the attempt must not keep is left to cleanup, as
-//! `leases` of [`InSession`].
+//! If a transaction is not answered, its leases may exist. The head continues only after a list has
+//! shown whether they do, by the ids in their names. If the attempt ends before that, the ids are
+//! left to cleanup, from `leases` of [`InSession`].
+//!
+//! A try behaves in the same way, but looks before it queues, and does not wait for permits that
+//! are held (docs/protocol.md#try-permits).
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -48,9 +51,9 @@ use crate::session::threads::clock;
 use crate::session::write::to_library;
 use crate::values::path::LockPath;
 
-/// How long a try waits behind the same head of the queue, when enough permits have been seen free:
-/// each contender needs a few round trips at the head before it is the next one's turn. Without it,
-/// of ten tries at once for ten permits one would succeed.
+/// How long a try waits behind the same head of the queue, once it has seen enough free permits.
+/// Each contender needs a few round trips at the head before the next one's turn. Without this
+/// time, only one of ten simultaneous tries for ten free permits would succeed.
 pub(crate) const TRY_QUEUES_FOR: Duration = Duration::from_millis(200);
 
 /// The most bytes of one transaction. ZooKeeper closes the connection at a request over 1 MiB.
@@ -70,8 +73,8 @@ fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
 }
 
 impl Attempt {
-    /// Stops the attempt once it is known that it wants [too many](too_many) permits. Waits for that
-    /// if one transaction cannot take them: no such attempt is granted anything.
+    /// Makes the attempt stop once it is known that it wants [too many](too_many) permits. If one
+    /// transaction cannot take that many, waits until the reason is known, and returns it.
     pub(super) async fn refuse_excess(
         &self,
         semaphore: &SemaphoreOptions,
@@ -85,6 +88,8 @@ impl Attempt {
             stop.refuse_by(Some(Box::pin(too_many)));
         }
         if exceeds {
+            // The wait ends with the error of `too_many`, at the deadline, or when the caller
+            // leaves.
             self.progress.set_waits_for(WaitsFor::Leases);
             return Err(stop.wait().await.into());
         }
@@ -92,14 +97,15 @@ impl Attempt {
     }
 }
 
-/// Waits until it is known that so many permits are more than the limit, or than one transaction
-/// can take. The connected server may lag behind, so that they are more than the limit only behind
-/// a `sync`.
+/// Waits until it is known that a call asks for more permits than the limit, or than one
+/// transaction can take. The connected server may lag behind, so a limit that is too low is
+/// believed only if it is read behind a `sync`.
 async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
     let path = path_lock.path.user().to_owned();
     if let Some(semaphore) = &path_lock.options.semaphore {
         let most = most_at_once(&path_lock, semaphore);
-        // No answer makes such a call possible, so it waits for the one that names the reason.
+        // Such a call cannot be granted under any limit. The limit only decides which error is
+        // true.
         if asked > most {
             return match limit(&path_lock, semaphore, true).await {
                 Ok(limit) if asked > limit => AcquireError::TooManyPermits { path, asked, limit },
@@ -125,14 +131,14 @@ async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
 /// The attempt at the head of the queue.
 struct AtHead<'a> {
     semaphore: &'a SemaphoreOptions,
-    /// Its node in the queue, and the zxid of its creation, which is the token of the permits.
+    /// The node in the queue, and the zxid of its creation, which is the token of the permits.
     lock: String,
     czxid: i64,
     taking: Taking,
     watches: Option<Watches>,
     /// The last look.
     seen: Option<Seen>,
-    /// Whether it has waited here.
+    /// Whether the attempt has waited at the head.
     waited: bool,
     /// The directory or the node that the last request was about.
     directory: &'a LockPath,
@@ -157,29 +163,34 @@ impl<'a> InSession<'a> {
             let read = read_first(path_lock, session, unknown.take());
             let both = async { tokio::join!(look(path_lock, semaphore, session, certain), read) };
             let ((looked, _), _) = self.wait(both).await?;
+            // Without an answer the try continues, and its create reports the error.
             let Answer::Is(seen) = &looked else { break };
             unknown = self.saw(semaphore, seen);
+            // The state machine only judges this look: its steps are not carried out.
             let (mut taking, _) = Taking::new(self.attempt.wanted, semaphore.permits, IfBusy::Fail);
             match taking.on(PermitsEvent::Looked(looked)) {
                 PermitsStep::Finish(PermitsOutcome::NotGranted { why, .. }) if certain => {
                     return Err(self.no_permits(semaphore, &semaphore.leases, why));
                 }
+                // The connected server may lag behind, so a second look follows, behind a `sync`.
                 PermitsStep::Finish(_) => {}
+                // Enough permits are free, or will be once this client's deletions are done.
                 _ => break,
             }
         }
         Ok(())
     }
 
-    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Goes on
-    /// with `Deleted` if another process has deleted that.
+    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Continues
+    /// with `Deleted` if another process has deleted that node.
     pub(crate) async fn take_permits(
         &mut self,
         semaphore: &'a SemaphoreOptions,
         lock: String,
         czxid: i64,
     ) -> Result<ControlFlow<Granted, AcquireEvent>, End> {
-        // What the head sees counts from here on.
+        // From now on the head reads the limit in each look, and reports a call for too many
+        // permits.
         self.stop.refuse_by(None);
         let (taking, mut step) = Taking::new(
             self.attempt.wanted,
@@ -223,6 +234,8 @@ impl<'a> InSession<'a> {
                 Ok(ControlFlow::Break(Granted::Permits(permits)))
             }
             Ok(PermitsOutcome::LockDeleted { orphans }) => {
+                // The lock node goes back to `Acquiring`, which passes it to cleanup and creates
+                // another at the end of the queue (docs/protocol.md#waiter-without-node).
                 self.end_leases(orphans);
                 self.left = Orphans::default();
                 let node = OwnNode {
@@ -235,10 +248,13 @@ impl<'a> InSession<'a> {
                 }))
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
+                // The lock node still exists. It stays in `left`, from which cleanup gets it.
                 self.end_leases(orphans);
                 Err(self.no_permits(semaphore, head.directory, why))
             }
-            // The caller has left, or the session has ended: a transaction may still commit.
+            // The caller has left, the deadline has passed, or the session has ended. An earlier
+            // transaction without an answer may still commit, so its leases are left to cleanup by
+            // their ids.
             Err(end) => {
                 self.end_leases(head.taking.abandon());
                 Err(end)
@@ -246,10 +262,12 @@ impl<'a> InSession<'a> {
         }
     }
 
-    /// Leaves these leases to cleanup. All others whose creates were sent are known nodes by now,
-    /// or do not exist.
+    /// Leaves these leases to cleanup. All other leases whose creates were sent are known nodes by
+    /// now, or do not exist.
     fn end_leases(&mut self, orphans: Orphans) {
         let sent = std::mem::take(&mut self.leases).ids;
+        // The orphans are first: their creates then count as abandoned, and `end` skips such
+        // creates.
         self.pass_leases_to_cleanup(orphans);
         for id in sent {
             self.context.session.nodes.creates.end(&id);
@@ -275,8 +293,8 @@ impl<'a> InSession<'a> {
                 limit_exists,
             } => {
                 self.attempt.progress.set_waits_for(WaitsFor::Leases);
-                // The watches of the look before are given back, so that the session has room for new
-                // ones.
+                // The watches of the last look no longer count, so that the session has room for
+                // new ones.
                 head.watches = None;
                 let looked = async {
                     if watch {
@@ -301,6 +319,7 @@ impl<'a> InSession<'a> {
             }
             PermitsRequest::Take(take) => self.take(head, take).await,
             PermitsRequest::Inspect { names } => {
+                // `None` is not expected: at least one permit is wanted.
                 let Some(first) = names.first() else {
                     return Ok(PermitsEvent::LockDeleted);
                 };
@@ -308,6 +327,8 @@ impl<'a> InSession<'a> {
                 Ok(PermitsEvent::Inspected(
                     match self.wait(stat(session, path)).await? {
                         Answer::Is(stat) if session.check_owner(&stat) => Answer::Is(names),
+                        // The leases belong to the session that has replaced ours, and end with it
+                        // (docs/protocol.md#replaced-session).
                         Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                         Answer::No(failure) => Answer::No(failure),
                     },
@@ -316,8 +337,8 @@ impl<'a> InSession<'a> {
         }
     }
 
-    /// Sends the transaction. The answer to a caller that leaves does not wait for its outcome, but
-    /// what it leaves does.
+    /// Sends the transaction, and waits for its outcome, even if the attempt is stopped. The caller
+    /// then gets its answer at once, and the leases go to cleanup afterwards.
     async fn take(&mut self, head: &mut AtHead<'a>, take: Take) -> Result<PermitsEvent, End> {
         let (
             AttemptContext {
@@ -332,20 +353,23 @@ impl<'a> InSession<'a> {
             .iter()
             .map(|_| new_id(path_lock.options.naming()))
             .collect();
-        // The slots have different lengths.
+        // The numbers of the slots have different lengths. The longest name counts for each lease,
+        // so that no lease takes more than its reserved room.
         let longest = take.slots.iter().max().copied().unwrap_or_default();
         let beginning = lease_beginning(ids.first().map_or("", |id| id), longest, take.limit);
         let path = semaphore.leases.child(&beginning);
         if !session.nodes.creates.begin(&ids, &path) {
             return Err(path_lock.too_many_nodes(session).into());
         }
-        // Known before the transaction is sent: whatever ends this leaves the leases to cleanup.
+        // The ids are recorded before the transaction is sent, so that cleanup gets them if this
+        // task panics.
         self.leases.ids.extend(ids.iter().cloned());
         let mut taken = Box::pin(async {
             let taken = exchange(path_lock, semaphore, session, &head.lock, &take, ids).await;
             drop(slot);
             taken
         });
+        // The end of the session needs no branch, because it ends the request.
         let stopped = tokio::select! {
             biased;
             (event, directory) = &mut taken => {
@@ -355,12 +379,14 @@ impl<'a> InSession<'a> {
             }
             stopped = self.stop.wait() => stopped,
         };
-        // Whatever the outcome, the caller's next try must not take these nodes for contenders.
+        // The caller is answered before the outcome is known. In the caller's next try neither the
+        // lock node nor the leases may count as live contenders (docs/protocol.md#live-contender).
         session.nodes.mark_leaving(path_lock.path.child(&head.lock));
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
         let ticket = self.attempt.tell(End::from(stopped));
+        // The outcome decides what is left: leases by name, or by id if it is unknown.
         let (event, _) = taken.await;
         let mut left = head.taking.on(event).into_orphans();
         // A create whose outcome is still unknown counts until cleanup has found out.
@@ -384,10 +410,12 @@ impl<'a> InSession<'a> {
             counted: _counted,
         }) = head.watches.take()
         else {
-            // Not expected: it waits only for leases, whose directory exists and is watched.
+            // Not expected: the head waits only after a look that has set both watches.
             return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
         };
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
+        // A lease of this client that the servers refuse to delete stays until the session ends. If
+        // only such leases are in the way, the wait would last as long.
         if let Some(seen) = head.seen.take() {
             let wanted = self.attempt.wanted;
             if let Some(error) = self
@@ -410,17 +438,20 @@ impl<'a> InSession<'a> {
                     meaning(session, event).into()
                 }
                 event = changed(limit) => meaning(session, event).into(),
-                // The deletion of a lease of this client has been refused, so that its end never
-                // comes.
+                // The deletion of a lease of this client was refused. The next look decides whether
+                // the permits of others suffice.
                 () = refused => PermitsEvent::Changed,
+                // Another process has deleted the lock node, so the next contender may be the head
+                // too.
                 () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
             }
         };
         wait(self.context, Box::pin(change), self.stop).await
     }
 
-    /// Notes what a look shows: known from here on, whatever becomes of the next request. Returns
-    /// the name of the oldest lease if permits are missing and its holder is not known.
+    /// Records what a look shows, so that an error names these contenders even if the next request
+    /// is not answered. Returns the name of the oldest lease if permits are missing and its holder
+    /// is not known.
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Arc<str>> {
         let AttemptContext {
             path_lock, session, ..
@@ -445,14 +476,14 @@ impl<'a> InSession<'a> {
         let how = if self.queued { How::Event } else { How::List };
         let ask = self.attempt.ask;
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
-        // By the transaction that has created the leases, so that the next lock node may follow
-        // this one.
+        // The transaction that created the leases has deleted the lock node, and was answered. So
+        // the next lock node may be granted by its number (docs/protocol.md#succession).
         session
             .nodes
             .gone(&path_lock.path.child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
         let grant = |(name, number): (String, HoldNumber)| {
-            // Its session has to know it: it beats while it has nodes.
+            // The session counts the node, because it sends heartbeats while it has nodes.
             session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
             path_lock.shared.grant(NewLock {
@@ -461,6 +492,8 @@ impl<'a> InSession<'a> {
                 directory: leases.clone(),
                 number,
                 state,
+                // ZooKeeper 3.8.0 does not report the zxid of a lease, which a transaction creates
+                // (ZOOKEEPER-4026), and tokens have to rise in the order of the queue.
                 token: (head.czxid, 0),
                 how,
                 location: ask.location,
@@ -475,7 +508,9 @@ impl<'a> InSession<'a> {
         self.end_leases(Orphans::default());
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
-        // As every lock (docs/protocol.md#suspended).
+        // Permits, like locks, are not granted in doubt. Heartbeats check the leases from now on,
+        // so no second look is needed after this wait (docs/protocol.md#suspended). If the wait
+        // ends without a renewal, the drop of `grants` releases the permits.
         self.wait(session.lease.until_valid()).await?;
         Ok(grants)
     }
@@ -512,20 +547,23 @@ impl From<Answer<()>> for PermitsEvent {
     }
 }
 
-/// Waits until a node of this session is known to be gone: no heartbeat asks for that of a waiter.
+/// Waits until a node of this session is known to be gone. No heartbeat checks the node of a
+/// waiter, so this function reads it in the period of the heartbeats
+/// (docs/protocol.md#semaphore-queue).
 async fn until_deleted(session: &Session, path: &str) {
     loop {
         tokio::time::sleep(session.lease.rule.heartbeat_interval()).await;
         let stat = session.request(|handle| async move { handle.check_stat(path).await });
-        // Without an answer it is asked for again.
+        // Without an answer the next round asks again.
         if let Ok(Ok(None)) = stat.await {
             return;
         }
     }
 }
 
-/// Returns an error if leases of this client that the servers refuse to delete are all that is in
-/// the way, after asking for their deletion once more (docs/protocol.md#refused-orphan).
+/// Returns an error if enough permits would be free without the leases of this client that the
+/// servers refuse to delete, after asking for their deletion once more
+/// (docs/protocol.md#refused-orphan).
 async fn orphaned(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
@@ -542,10 +580,10 @@ async fn orphaned(
     refused_again(path_lock, session, orphans).await
 }
 
-/// Sends the transaction that creates the leases and deletes the lock node. Returns what came of
-/// it, and the directory or the node that it was about where it was refused. The leases are created
-/// first: a server that applies one operation after the other does not show the next head too few
-/// of them.
+/// Sends the transaction that creates the leases and deletes the lock node. Returns its outcome
+/// and, for an error, the directory or the node that was refused. The leases are created first, so
+/// that a server that applies one operation after the other does not show too few of them to the
+/// next head.
 async fn exchange<'a>(
     path_lock: &'a PathLock,
     semaphore: &'a SemaphoreOptions,
@@ -587,6 +625,8 @@ async fn exchange<'a>(
             Taken::Failed(session.failure(source))
         }
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
+            // The operations are the leases, the lock node and, if there is one, the node with the
+            // limit.
             let of_lock = index == leases.len();
             if of_lock {
                 directory = &path_lock.path;
@@ -595,6 +635,7 @@ async fn exchange<'a>(
             }
             match source {
                 zk::Error::NoNode if of_lock => Taken::LockGone,
+                // The limit was changed or deleted since the look, so the head has to look again.
                 zk::Error::NoNode | zk::Error::BadVersion if index > leases.len() => {
                     Taken::LimitChanged
                 }
@@ -608,6 +649,8 @@ async fn exchange<'a>(
         Taken::Failed(failure) => failure.kind == FailureKind::Unknown,
         Taken::LockGone | Taken::LimitChanged | Taken::NoDirectory => false,
     };
+    // After a definite refusal, or the end of the session, no lease is left, so the reserved room
+    // is free again.
     if !may_be_done {
         ids.iter().for_each(|id| session.nodes.creates.end(id));
     }
@@ -627,6 +670,8 @@ fn taken(leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
         names.push(name.to_owned());
     }
     if names.len() != leases.len() {
+        // Not expected. The transaction was committed, and a list will show its leases by their
+        // ids.
         return Taken::Failed(Failure::from(FailureKind::Unknown));
     }
     Taken::Done { names }

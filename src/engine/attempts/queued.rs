@@ -1,5 +1,9 @@
-//! An attempt under way, as the holder of a place in the queue of a fair lock has it: to wait for
-//! its result for a while, or for its position.
+//! A place in the queue of a fair lock: an attempt under way, whose caller may wait for the result
+//! for a while, do other work, and ask how many contenders are ahead.
+//!
+//! The attempt does not depend on the caller's polls: the node keeps its place while no future of
+//! this value is polled, and a grant waits in the channel until the caller takes it. The drop of
+//! the value cancels the attempt.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -79,9 +83,9 @@ impl Queued {
                 if let Some(position) = look::position(&path_lock, &name).await? {
                     return Ok(Some(position));
                 }
-                // Deleted in the meantime: with its session, in which case the attempt creates
-                // another soon, or by another process, which the attempt notices with its next
-                // list.
+                // The node has been deleted since it was published: with its session, in which case
+                // the attempt soon creates another, or by another process, which the attempt
+                // notices with its next list.
                 match tokio::time::timeout(ANOTHER_NODE, progress.left(&name)).await {
                     Ok(Some(())) => {}
                     Ok(None) => return Ok(None),

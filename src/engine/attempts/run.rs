@@ -86,12 +86,14 @@ pub(crate) fn start<T>(
         reply: Some(reply_to(reply)),
         slot: None,
     };
+    // The task is detached: a caller that leaves sends a ticket instead of aborting the task, which
+    // then deletes its nodes.
     client.tasks.start(attempt.run(cancelled)).detach();
     (pending, seen)
 }
 
-/// Tries once to acquire this many permits of a semaphore. Dropping the future cancels the attempt,
-/// which then cleans up.
+/// Acquires this many permits of a semaphore, by one attempt. Dropping the future cancels the
+/// attempt, which then cleans up.
 pub(crate) async fn acquire_permits(
     path_lock: Arc<PathLock>,
     wanted: u32,
@@ -136,10 +138,14 @@ impl Attempt {
     /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the
     /// nodes, is refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
+        // A call for more permits than the limit ends before it has a slot, or at any later time
+        // before it is at the head of the queue.
         if let Some(semaphore) = &self.path_lock.options.semaphore {
             self.refuse_excess(semaphore, stop).await?;
         }
         let slots = Arc::clone(&self.path_lock.slots);
+        // The semaphore gives a slot that is freed to the attempt that has waited longest, so this
+        // one overtakes none.
         self.slot = slots.try_take();
         if self.slot.is_some() {
             return Ok(());
@@ -173,8 +179,9 @@ impl Attempt {
         Ok(())
     }
 
-    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for
-    /// the servers; a try for permits waits as long as [in the queue](permits_attempt::TRY_QUEUES_FOR).
+    /// Waits for a slot for as long as no live contender blocks the try, because a try waits only
+    /// for the servers. A try for permits waits behind live contenders, too, for
+    /// [`TRY_QUEUES_FOR`](permits_attempt::TRY_QUEUES_FOR).
     async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
         let queues_for = path_lock
@@ -183,6 +190,8 @@ impl Attempt {
             .as_ref()
             .map(|_| permits_attempt::TRY_QUEUES_FOR);
         let mut patience = Patience::new(queues_for.unwrap_or_default());
+        // One future waits for a slot during all checks, so that the try keeps its place among the
+        // attempts that wait.
         let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
             let session = path_lock.client.session().await;
@@ -220,7 +229,7 @@ impl Attempt {
             self.progress.set_waits_for(WaitsFor::Session);
             let session = tokio::select! {
                 biased;
-                // This branch is first, so that no node is created if the caller left while the
+                // The stop comes first, so that no node is created if the caller left while the
                 // attempt waited for a slot.
                 end = stop.wait() => Err(End::from(end)),
                 session = path_lock.client.session() => {
@@ -231,7 +240,10 @@ impl Attempt {
                 Ok(session) => session,
                 Err(end) => return drop(self.tell(end)),
             };
+            // The node of the last session was deleted with it.
             self.progress.set_node(None);
+            // The end of the client waits for the attempts that its last session counts, so that
+            // their callers are notified first.
             let _counted = session.running.subscribe();
             let context = AttemptContext {
                 path_lock: &path_lock,
@@ -260,6 +272,8 @@ impl InSession<'_> {
             let event = match step {
                 AcquireStep::Do(request) => self.request(&request).await,
                 AcquireStep::Pause { failures, why } => {
+                    // If another process has deleted the node, the caller's place in the queue is
+                    // unknown until the next node is created.
                     self.attempt.progress.set_node(self.acquiring.queued_as());
                     let again = self
                         .pause(failures, why, self.acquiring.times_deleted())
@@ -273,6 +287,8 @@ impl InSession<'_> {
                     })
                 }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
+                    // The state machine has given the node away, and no hold has it yet. In `left`,
+                    // the node is deleted if the attempt ends before it is granted the lock.
                     self.pass_to_cleanup(also);
                     self.left.names.push(name.clone());
                     match self.grant(&name, czxid).await {
@@ -282,6 +298,7 @@ impl InSession<'_> {
                     }
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
+                    // A try that found others ahead leaves the list that shows them, for its error.
                     if let Some(list) = self.acquiring.take_list() {
                         let own = orphans.names.last().map(String::as_str);
                         self.attempt.saw_ahead(live_ahead(self.context, &list, own));
@@ -291,6 +308,8 @@ impl InSession<'_> {
                 }
             };
             let event = event?;
+            // The transaction of the hand-over has just checked that the own node exists, as a list
+            // would.
             if matches!(event, AcquireEvent::HandedOver) {
                 self.looked_at = clock::now();
             }
@@ -301,6 +320,8 @@ impl InSession<'_> {
             };
             self.how = acquisition::how(&event, self.queued);
             step = self.acquiring.on(event, &waitable);
+            // A second node of this attempt is deleted now, because the attempt could otherwise
+            // wait for it (docs/protocol.md#extra-node).
             let orphans = self.acquiring.take_orphans();
             self.pass_to_cleanup(orphans);
         }
@@ -341,9 +362,11 @@ impl InSession<'_> {
         let ticket = self.attempt.tell(end);
         let created = create.await;
         self.create = None;
+        // The step is not carried out. If the step is a grant, its node becomes an orphan too.
         let step = self.acquiring.on(created, &|_| false);
         self.left.extend(step.into_orphans());
         self.abandon_all();
+        // Cleanup counts the nodes by tickets of its own by now, so a flush continues to wait.
         drop((abandoned, ticket));
     }
 
@@ -372,6 +395,8 @@ impl InSession<'_> {
         if let Some(semaphore) = &path_lock.options.semaphore {
             Box::pin(self.look_for_permits(semaphore)).await?;
             self.patience = Some(Patience::new(permits_attempt::TRY_QUEUES_FOR));
+            // Enough permits were free, so the try queues like any other call. Its patience bounds
+            // the wait.
             self.acquiring.wait_if_busy();
             return Ok(());
         }
@@ -381,6 +406,7 @@ impl InSession<'_> {
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
                 self.attempt.progress.set_waits_for(WaitsFor::Deletion);
+                // Another contender may come during this wait, so the next round looks again.
                 self.wait(session.nodes.until_gone(&path)).await?;
                 Err(End::Again)
             }
@@ -400,12 +426,16 @@ impl InSession<'_> {
                 let slot = self
                     .wait(until_create(context, self.attempt.ask.budget.if_busy()))
                     .await?;
+                // The time is read before the request is sent: the answer shows a state that is not
+                // older.
                 self.looked_at = clock::now();
                 let id = requests::new_id(context.path_lock.options.naming());
                 if !requests::reserve_room(context, &id) {
                     return Err(context.path_lock.too_many_nodes(context.session).into());
                 }
                 let create = Box::pin(requests::create(context, slot, id.clone()));
+                // The create is stored before its first poll, which sends it: `finish` awaits its
+                // answer even if the wait below ends early.
                 let (_, create) = self.create.insert((id, create));
                 let created = wait(context, create, self.stop).await?;
                 self.create = None;
@@ -419,7 +449,8 @@ impl InSession<'_> {
             }
             AcquireRequest::List => {
                 if let Some(list) = self.acquiring.take_list() {
-                    // These contenders are recorded now, even if the next list is never answered.
+                    // The contenders of the last list are recorded now, because the next list may
+                    // not be answered.
                     self.attempt.saw_ahead(live_ahead(context, &list, own));
                 }
                 self.attempt.progress.set_waits_for(WaitsFor::List);
@@ -436,12 +467,16 @@ impl InSession<'_> {
             }
             AcquireRequest::Watch { predecessor } => {
                 self.subject = Subject::Node(predecessor.as_str().into());
+                // A watch that is inherited follows from no list, so the contenders that were known
+                // before still count.
                 let ahead = self.attempt.progress.ahead();
                 let behind = Box::pin(requests::watch(context, own, predecessor));
                 self.wait_behind(own, ahead, behind).await
             }
             AcquireRequest::WaitFor { before } => {
                 self.subject = Subject::Directory;
+                // If only the answer to the create led here, there is no list, and the local queue
+                // knows how many contenders are ahead.
                 let ahead = |own| {
                     context
                         .path_lock
@@ -476,12 +511,16 @@ impl InSession<'_> {
             kind,
             ..
         } = self.context;
+        // A list after an earlier doubt does not count after this wait, during which another
+        // process may delete the node.
         self.looked_again = false;
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         match self.acquiring.take_list() {
             Some(list) => {
                 saw_first(path_lock, session, &list);
                 let ahead = live_ahead(self.context, &list, own);
+                // Attempts of this client that queue behind this node without a list derive their
+                // counts from this one.
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock
                         .queue
@@ -492,6 +531,8 @@ impl InSession<'_> {
                     return Err(End::Denied(path_lock.would_block(kind, ahead.clone())));
                 }
                 self.attempt.saw_ahead(ahead);
+                // A refused orphan ahead stays until the session ends, so the attempt would wait
+                // for that.
                 let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
                 if let Some(error) = self.wait(orphaned).await? {
                     return Err(error.into());
@@ -501,6 +542,8 @@ impl InSession<'_> {
         }
         self.attempt.progress.set_node(own);
         self.queues(own);
+        // A refusal between the check above and this wait is not missed, because the receiver has
+        // not seen it yet.
         let refused = refused_in(&path_lock.path, session, &mut self.refusals);
         let attempt = &*self.attempt;
         let event = async {
@@ -557,6 +600,7 @@ impl InSession<'_> {
             clock::now().since(self.looked_at) > session.lease.rule.heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
+            // The state machine gets the node back.
             self.left = Orphans::default();
             return Ok(ControlFlow::Continue(AcquireEvent::Outdated(OwnNode {
                 name: name.to_owned(),
@@ -566,6 +610,8 @@ impl InSession<'_> {
         path_lock
             .queue
             .with(|queue| queue.stop_waiting(session.number, name));
+        // The next creates may be sent without a list after three grants in a row that did not wait
+        // (docs/protocol.md#succession).
         path_lock.queue.without_list.granted(
             &path_lock.client.tasks,
             session,
@@ -592,6 +638,7 @@ impl InSession<'_> {
             how: self.how,
             location: ask.location,
         });
+        // From now on the hold owns the node.
         self.left = Orphans::default();
         Ok(ControlFlow::Break(Granted::Lock(grant)))
     }
@@ -605,6 +652,7 @@ struct Arrived<'a> {
 
 impl Drop for Arrived<'_> {
     fn drop(&mut self) {
+        // A turn that stayed after a panic would keep all later attempts from creating their nodes.
         self.path_lock.queue.with(|queue| queue.remove(self.number));
     }
 }
@@ -623,13 +671,13 @@ async fn until_create(context: AttemptContext<'_>, if_busy: IfBusy) -> WindowSlo
     loop {
         let (wake, told) = oneshot::channel();
         if !may_create(wake) {
-            // Whatever the notice says, the turn is checked again.
+            // The turn is checked after every notice: another attempt may be first by now.
             let _ = told.await;
             continue;
         }
         let slot = context.session.windows.creates.slot().await;
-        // Meanwhile an earlier attempt may have found the directory missing and begun to make it:
-        // then it is that attempt's turn again.
+        // During this wait an earlier attempt may have found the directory missing, and creates it.
+        // Then it is the turn of that attempt again.
         let (wake, _) = oneshot::channel();
         if may_create(wake) {
             return slot;

@@ -1,15 +1,18 @@
-//! Attempts for the callers of one client that [wait together](crate::protocol::waiters): gets a
-//! node for them, and ends their waits at their deadlines.
+//! Attempts for the callers of one client that [wait together](crate::protocol::waiters).
 //!
-//! One task works for all of a kind, where the session runs, while anybody waits; a caller has no
-//! separate task, timer or attempt. A caller adds itself to the [state](SharedPath) of its path,
-//! starts or wakes the task, and waits for the answer. The task sleeps until its attempt has a
-//! result, a caller's time has passed, or it is woken: by a caller that comes, by the last that
-//! leaves, and by a hold whose node goes while others wait. It ends a second after the last caller
-//! has left, so that a busy path need not start a task for each call.
+//! Thousands of callers may wait for one lock, so a caller has no separate task, timer or attempt.
+//! One task on the session's thread works for all callers of a kind while any of them waits. A
+//! caller adds itself to the [state](SharedPath) of its path, starts or wakes the task, and waits
+//! for the answer.
 //!
-//! The deadline of a caller is the task's to keep. Shortly before it the task asks who is first in
-//! the queue, for the error (docs/protocol.md#held-by).
+//! The task starts one attempt on behalf of all, and sleeps until the attempt has a result, until a
+//! caller's deadline, or until it is woken: by a caller that arrives, by the last caller that
+//! leaves, or by a hold whose node is deleted while others wait. The first caller in the order of
+//! arrival gets the grant, and readers get it together. The task ends a second after the last
+//! caller has left, so that a busy path need not start a task for each call.
+//!
+//! The task ends each wait at its caller's deadline. Shortly before, the task looks up the first
+//! contender of the queue, for the error (docs/protocol.md#held-by).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -47,17 +50,21 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let deadline = match ask.budget {
         Budget::Until { deadline, .. } if waits_together => Some(deadline),
         Budget::Forever if waits_together => None,
-        // Each call asks the servers by its own attempt: of a fair lock, and a try.
+        // Each try, and each call for a lock whose callers do not wait together, has a separate
+        // attempt.
         _ => {
             if let Some(result) = waits_together.then(|| try_now(&path_lock, ask)).flatten() {
                 return result;
             }
-            // Not a function of its own, whose arguments each waiting caller would have room for.
+            // A separate function would cost memory, because each waiting caller would reserve room
+            // for its arguments.
             let grant = run::start(&path_lock, ask, 1, Reply::Lock)
                 .0
                 .result()
                 .await?;
             let hold = Hold::new(Arc::clone(&path_lock), grant);
+            // The node that a try was granted can be shared, or handed over on release, like that
+            // of a shared attempt.
             if waits_together {
                 hold.open();
             }
@@ -77,7 +84,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         kind: ask.kind,
         at,
     };
-    // Without others before it, its attempt reports whether the call waits.
+    // The first caller waits only if its attempt does, and the attempt reports that.
     if let Some(ahead) = ahead {
         // Readers do not wait for each other.
         observer::queued(ask.call, None, || {
@@ -90,7 +97,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         .await
         .and_then(Result::ok)
     {
-        // Its lease has begun with the grant.
+        // The lease has begun with the grant.
         Some(granted) => granted.map(|grant| Hold::new(Arc::clone(&path_lock), grant)),
         None => Err(path_lock.ended().into()),
     }
@@ -101,7 +108,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
 fn try_now(path_lock: &Arc<PathLock>, ask: Ask) -> Option<Result<Hold, TryLockError>> {
     let shared = &path_lock.shared;
     match ask.kind {
-        // A reader that has the lock is in no other reader's way.
+        // A reader is not blocked by other readers. If there is no open node to share, the servers
+        // decide.
         Kind::Shared => {
             let grant = shared.join(ask.location)?;
             Some(Ok(with_lease(path_lock, grant, ask.lease)))
@@ -111,7 +119,7 @@ fn try_now(path_lock: &Arc<PathLock>, ask: Ask) -> Option<Result<Hold, TryLockEr
                 count: 1,
                 first: None,
             });
-            // This may also be a hold of a try, or of a multi-lock.
+            // The hold may also be that of a try or of a multi-lock, whose node is not open.
             let ahead = path_lock.ahead_of_try(ask.kind).or(unnamed)?;
             Some(Err(path_lock.would_block(ask.kind, ahead)))
         }
@@ -164,7 +172,8 @@ fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
     let starts = {
         let mut state = shared.state.lock();
         match state.shared_attempts.of_mut(kind).task_sleeps_until {
-            // This happens before the task looks at the callers.
+            // The task counts as running before it runs, so that a second caller does not start
+            // another.
             None => {
                 state.shared_attempts.of_mut(kind).task_sleeps_until = Some(Instant::now());
                 true
@@ -174,6 +183,8 @@ fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
                 let next = waiters.next_late();
                 let due = next.and_then(|(deadline, waiter)| ask_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
+                // All other callers are served without the task: by the attempt under way, or by a
+                // release.
                 if sooner || waiters.wants_attempt() {
                     shared.wake.of(kind).notify_one();
                 }
@@ -182,7 +193,8 @@ fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
         }
     };
     if starts {
-        // Made here: a runtime that shuts down may drop the task before its first poll.
+        // The value is made before the task starts: a runtime that shuts down may drop the task
+        // before its first poll, and the drop of the value ends the waits.
         let task = Task {
             shared: Arc::clone(shared),
             kind,
@@ -214,6 +226,8 @@ impl Drop for Task {
         if self.is_done {
             return;
         }
+        // The task panicked, or the client or the last handle is gone. The callers that wait get
+        // the drop of their senders as the answer, and a later caller starts another task.
         let waiting = {
             let mut state = self.shared.state.lock();
             state.shared_attempts.of_mut(self.kind).task_sleeps_until = None;
@@ -254,6 +268,8 @@ impl Task {
                 () = self.shared.wake.of(self.kind).notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.due(),
             }
+            // Callers may have arrived since `work` looked. `ends` looks again, under the mutex
+            // under which callers arrive, so none of them relies on a task that has ended.
             if Instant::now() >= until && self.attempt.is_none() && self.ends() {
                 return;
             }
@@ -276,8 +292,8 @@ impl Task {
         let path_lock = self.path_lock.upgrade()?;
         let (ended, wanted) = {
             let mut state = self.shared.state.lock();
-            // What ends with the attempt before is taken out before the next one begins: callers may
-            // leave that one at once, and a flush waits for it.
+            // The ticket of the last attempt is taken out before the next attempt begins, because
+            // the callers of the next may leave at once, with a ticket that would replace this one.
             let is_over = !state.path.waiters.of(self.kind).is_under_way();
             let ended = is_over.then(|| state.shared_attempts.of_mut(self.kind).end());
             let waiters = state.path.waiters.of_mut(self.kind);
@@ -319,6 +335,7 @@ impl Task {
         let next = waiters.next_late();
         let until = next.map_or(until, |(deadline, _)| deadline.min(until));
         let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
+        // A caller that arrives from here on wakes the task if its deadline is earlier than this.
         state.shared_attempts.of_mut(self.kind).task_sleeps_until = Some(until);
         Some(until)
     }
@@ -365,7 +382,8 @@ impl Task {
     /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
     fn cancel_attempt(&mut self, ended: EndedAttempt) {
         self.attempt = None;
-        // This comes last: a flush waits for the release of a grant that came too late.
+        // The ticket is dropped last, so that a flush waits for the release of a grant that came
+        // too late.
         drop(ended);
     }
 
@@ -383,13 +401,14 @@ impl Task {
                     self.fail(waiter, &error);
                 }
             }
-            // All have left. A grant is released here.
+            // All callers have left. The drop of a grant releases the lock.
             unwanted => drop(unwanted),
         }
         self.end_attempt();
     }
 
     fn fail(&self, waiter: Waiter, error: &TryLockError) {
+        // An error means that the caller has left.
         let _ = waiter.reply.send(Err(error.clone()));
     }
 
@@ -407,7 +426,8 @@ impl Task {
             (late, grants, waiting, is_abandoned)
         };
         if is_abandoned {
-            // Before a caller is told: its flush waits for what the attempt leaves.
+            // The attempt is cancelled before a caller gets its error, so that the caller's flush
+            // waits for the nodes that the attempt leaves.
             self.end_attempt();
         }
         for (waiter, before) in late {
@@ -418,8 +438,8 @@ impl Task {
                 .or_else(|| path_lock.own_ahead(kind));
             // Readers do not wait for each other.
             let before = if kind == Kind::Shared { 0 } else { before };
-            // Other callers of this client have had the lock meanwhile, even if none of them has it
-            // at this moment.
+            // A grant to another caller of this client, since this one arrived, shows that the lock
+            // was busy, even if no caller has it at this moment.
             let others = (grants > waiter.grants).then_some(Ahead {
                 count: 0,
                 first: None,

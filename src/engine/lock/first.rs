@@ -1,12 +1,13 @@
-//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their
-//! knowledge of that node, so that it costs them a request once, or none
-//! (docs/protocol.md#held-by).
+//! The first contender in a lock's queue, for the errors of calls that end without a grant. The
+//! attempts of a path lock share their knowledge of that node, so that it costs one request for all
+//! of them, or none (docs/protocol.md#held-by).
 //!
-//! A list shows the name of the first node; a read of that node shows who made it. An attempt that
-//! waits right behind the first node reads it with its watch, and as long as the watch has not fired
-//! the node exists. Other attempts read it shortly before their deadlines, at most one of them at a
-//! time and not more often than each [`PAUSE`]. A read counts for [`COUNTS_FOR`] after it was known
-//! to be true: the error of a call does not name a contender that may be gone.
+//! A list shows the name of the first node, and a read of that node shows its owner. The attempt
+//! that waits right behind the first node reads it with its watch, and the node exists for as long
+//! as the watch has not fired. Other attempts read the node shortly before their deadlines: one of
+//! them for all, with at least [`PAUSE`] between two reads. The result of a read counts for
+//! [`COUNTS_FOR`] after the node was last known to exist, so that an error does not name a
+//! contender that may be gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use crate::values::path::LockPath;
 /// How long a read result is valid for an error: longer than a call asks before its deadline.
 const COUNTS_FOR: Duration = Duration::from_millis(500);
 
-/// How long it is between two reads before deadlines: thousands of calls may end one after the
+/// The shortest time between two reads before deadlines: thousands of calls may end one after the
 /// other.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -45,6 +46,9 @@ pub(crate) fn contender(
     session: i64,
 ) -> Contender {
     let is_mine = stat.ephemeral_owner == session;
+    // The token of an exclusive grant is the zxid of its node's creation. The tokens of readers
+    // have no order (docs/protocol.md#reader-tokens), and that of a permit is the zxid of a lock
+    // node (docs/protocol.md#permit-tokens), which is deleted by the grant.
     let has_token = match kind {
         ContenderKind::Exclusive | ContenderKind::Write => true,
         ContenderKind::Read | ContenderKind::Permit => false,
@@ -109,6 +113,7 @@ impl FirstState {
 
     /// Notes what a read of a node has returned.
     fn know(&mut self, contender: Contender) -> &mut FirstNode {
+        // Other attempts may watch this node, so the count of its watches stays.
         let watches = self
             .known(contender.node().name())
             .map_or(0, |known| known.watches);
@@ -136,6 +141,7 @@ impl FirstSeen {
             seen.name = Some(name.into());
         }
         match seen.known(name) {
+            // The list shows that the node exists.
             Some(known) => {
                 known.at = Instant::now();
                 None
@@ -150,7 +156,7 @@ impl FirstSeen {
     }
 
     /// Records the result of a read of this node that has set a watch, if the node is the first.
-    /// It exists until the result is dropped.
+    /// The node counts as existing until the returned value is dropped.
     pub(crate) fn watched(
         &self,
         name: &str,
@@ -174,6 +180,8 @@ impl FirstSeen {
         let mut seen = self.0.lock();
         let asks =
             seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
+        // The time is recorded before the read, so that calls that end during the read do not send
+        // another.
         if asks {
             seen.asked = Some(Instant::now());
         }
@@ -187,6 +195,7 @@ impl FirstSeen {
 
     /// Forgets this node, which is gone.
     pub(crate) fn gone(&self, name: &str) {
+        // A later list may have named another node since the read was sent.
         self.0.lock().name.take_if(|known| &**known == name);
     }
 }
@@ -200,6 +209,8 @@ pub(crate) struct FirstWatched<'a> {
 impl FirstWatched<'_> {
     /// Records that the watch has fired: the node may be gone.
     pub(crate) fn fired(self) {
+        // All watches of the node fire at once, so their count goes with it. The drop of `self`,
+        // after this, finds nothing to count.
         self.first
             .0
             .lock()
@@ -212,7 +223,7 @@ impl Drop for FirstWatched<'_> {
     fn drop(&mut self) {
         if let Some(known) = self.first.0.lock().known(&self.name) {
             known.watches = known.watches.saturating_sub(1);
-            // It has not fired: the node exists, as far as is known.
+            // The watch has not fired, so the node existed until now.
             known.at = Instant::now();
         }
     }

@@ -27,10 +27,9 @@ pub(crate) const LEASES: &str = "leases";
 /// The node with a semaphore's limit, below its path, unless another is named.
 pub(crate) const LIMIT: &str = "permits";
 
-/// The most permits that a semaphore of this library has. The names of that many leases, of at most
-/// 79 bytes each with their lengths, are a reply that other clients read too (in Java the limit is
-/// 1 MiB), with room to spare; a directory that cannot be listed any more is a semaphore that no
-/// contender gets.
+/// The most permits that a semaphore of this library has. A list of that many leases, of at most 79
+/// bytes each with their lengths, is a reply that other clients can read too, with room to spare:
+/// the limit of a Java client is 1 MiB. A semaphore whose leases cannot be listed grants nothing.
 pub(crate) const MAX_PERMITS: u32 = 10_000;
 
 impl Recipe {
@@ -57,6 +56,8 @@ impl Recipe {
             Self::Mutex | Self::ReadWriteLock | Self::Semaphore | Self::LeaderLatch => {
                 ("max_znodes", 64, 10_000, "it is between 1 and 10,000")
             }
+            // Each waiter of a fair lock has a node from the beginning, and a directory with too
+            // many children cannot be listed any more (docs/protocol.md#fair-waiters).
             Self::FairLock => ("max_waiters", 5_000, 15_000, "it is between 1 and 15,000"),
         }
     }
@@ -176,6 +177,8 @@ impl RequestedOptions {
             );
         }
         let dialect = self.dialect.unwrap_or_default();
+        // Kazoo creates the directory once for each lock object, and fails if the servers have
+        // deleted an empty container (docs/protocol.md#directories).
         let parents = self.parents.unwrap_or(match dialect {
             Dialect::Curator => ParentNodes::Container,
             Dialect::Kazoo => ParentNodes::Persistent,
@@ -197,6 +200,7 @@ impl RequestedOptions {
     }
 
     fn semaphore(&self, namespace: &str, path: &LockPath) -> Result<SemaphoreOptions, BuildError> {
+        // A semaphore has no default limit: without one, the limit is 0, which is refused.
         let permits = self.permits.unwrap_or_default();
         if !(1..=MAX_PERMITS).contains(&permits) {
             return Err(BuildError::InvalidOption {
@@ -214,7 +218,8 @@ impl RequestedOptions {
             let below = limit.server().strip_prefix(directory.server());
             below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
         };
-        // It would count as a lease, or go with the directory.
+        // A node in `leases` would count as a lease, and one in `locks` as a foreign child. The
+        // directories themselves are containers, which the servers delete when they are empty.
         if limit.server() == path.server() || is_in(&leases) || is_in(&path.subdirectory(LOCKS)) {
             return Err(BuildError::InvalidOption {
                 path: path.user().to_owned(),
@@ -235,6 +240,7 @@ impl RequestedOptions {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
             asked.is_none_or(|asked| asked == path_lock)
         }
+        // The id of a participant is the data of its node (docs/protocol.md#election).
         let data = if path_lock.recipe == Recipe::LeaderLatch {
             "id"
         } else {
@@ -244,6 +250,8 @@ impl RequestedOptions {
             .semaphore
             .as_ref()
             .map(|semaphore| semaphore.limit.whole());
+        // The limit of a semaphore is not among these, because the error of a difference has both
+        // limits.
         let options = [
             (
                 path_lock.recipe.nodes().0,

@@ -65,6 +65,8 @@ impl<K: Eq + Hash, V> Registry<K, V> {
     /// Removes the entry of a value that has been dropped, unless another value has taken its key
     /// already.
     pub(crate) fn forget(&self, key: &K) {
+        // A new handle may have been built after the last reference was dropped and before this
+        // lock. Its value has the same key, and stays.
         let mut entries = self.lock();
         if entries
             .get(key)
@@ -122,7 +124,8 @@ impl Budget {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     First,
-    /// Its lock was lost before its caller had it. It waits where a newcomer would be refused.
+    /// An earlier attempt of the call was granted the lock, which was lost before the caller had
+    /// it. The attempt waits where a newcomer would be refused.
     Again,
 }
 
@@ -228,6 +231,8 @@ impl PathLock {
             &client.credentials,
         )?;
         let path = match recipe {
+            // The queue of a semaphore is a mutex in this directory
+            // (docs/protocol.md#semaphore-queue).
             Recipe::Semaphore => path.subdirectory(LOCKS),
             Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock | Recipe::LeaderLatch => path,
         };
@@ -237,6 +242,7 @@ impl PathLock {
         let mut entries = registry.lock();
         let known = |recipe| entries.get(&(path.clone(), recipe)).and_then(Weak::upgrade);
         others = Recipe::ALL.into_iter().filter_map(known).collect();
+        // Two orders at one path would grant the lock twice (docs/protocol.md#mixed-recipes).
         let is_mixed = |other: &Arc<Self>| other.options.recipe.family() != recipe.family();
         if others.iter().any(is_mixed) {
             return Err(BuildError::MixedRecipes {
@@ -244,6 +250,8 @@ impl PathLock {
             });
         }
         if let Some(path_lock) = others.iter().find(|other| other.options.recipe == recipe) {
+            // Different limits are a separate error, with both values
+            // (docs/protocol.md#semaphore-limit).
             if let (Some(theirs), Some(ours)) = (&path_lock.options.semaphore, &options.semaphore) {
                 if theirs.permits != ours.permits {
                     return Err(BuildError::LimitMismatch {
@@ -261,7 +269,7 @@ impl PathLock {
                 }),
             };
         }
-        // The recipes of one order share a queue, and so the dialect of its nodes' names.
+        // The recipes of one order share a queue, whose nodes have names of one dialect.
         if others
             .iter()
             .any(|other| other.options.dialect != options.dialect)
@@ -283,6 +291,8 @@ impl PathLock {
             options,
             queue,
         ));
+        // The registry has been locked since the look-up, so no other thread has made a second
+        // value for this key.
         entries.insert(key, Arc::downgrade(&path_lock));
         Ok(path_lock)
     }
@@ -359,6 +369,7 @@ impl PathLock {
     /// others.
     pub(crate) fn is_first_by_itself(&self) -> bool {
         let excludes = |holder: &LocalOwner| holder.held.kind() == Kind::Exclusive;
+        // A permit excludes no other permit, so the first lease may be that of another client.
         self.options.semaphore.is_none()
             && self
                 .holders()
@@ -391,8 +402,8 @@ impl PathLock {
         first_for(kind, self.holders())
     }
 
-    /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in
-    /// no other's way for certain.
+    /// Returns that hold as a contender ahead. `None` for a semaphore, because a permit of this
+    /// client does not block another for certain.
     pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
         if self.options.semaphore.is_some() {
             return None;
@@ -430,6 +441,8 @@ impl PathLock {
         asked: Duration,
         waited: Duration,
     ) -> AcquireError {
+        // The time has passed, so the deadline only selects the kind of the error. An error never
+        // reports a shorter wait than the caller asked for.
         let (budget, waited) = (
             Budget::Until {
                 deadline: Instant::now(),
@@ -454,6 +467,7 @@ impl PathLock {
                 (Budget::Until { asked, .. }, busy) => busy.timed_out(asked, waited).into(),
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
+            // Another process has deleted the directory, but no node of this call.
             Late::Deleted(0) => self.failed(RequestFailure::Deleted).into(),
             Late::Deleted(times) => AcquireError::NodeDeleted {
                 path: self.path.user().to_owned(),
@@ -461,6 +475,8 @@ impl PathLock {
             }
             .into(),
             Late::NoAnswer(waits_for) => {
+                // Without a session, the reason of the last failed connection explains the missing
+                // answer.
                 let source = self.client.why_no_session();
                 let why = NoAnswer {
                     waits_for,
@@ -521,6 +537,8 @@ impl PathLock {
             LostReason::LeaseOver => AcquireError::LeaseOver {
                 path: path.to_owned(),
             },
+            // A lock that no caller has had can otherwise be lost only if its session ends or the
+            // session lease expires.
             reason => self.failed(RequestFailure::Connection(Arc::new(Lost {
                 path: path.into(),
                 reason,
@@ -544,6 +562,7 @@ impl PathLock {
     /// Returns whether no other call that waits for a hold of the same client is being checked or
     /// was logged, and records that one is being checked.
     pub(crate) fn begin_self_wait(&self) -> bool {
+        // The flag protects no other data, so its order among other accesses does not matter.
         !self.self_wait.swap(true, Ordering::Relaxed)
     }
 
@@ -559,6 +578,8 @@ impl PathLock {
 
     /// Logs once that the directory has children that no lock recipe created.
     pub(crate) fn report_foreign_children(&self, queue: &Queue) {
+        // Curator's processes wait for such a child if its name sorts before the sequence numbers
+        // (docs/protocol.md#contenders), so an operator should know of it.
         let [foreign_child, ..] = &*queue.foreign_children else {
             return;
         };
@@ -574,8 +595,8 @@ impl PathLock {
     }
 }
 
-/// Returns the first of the holders for which a contender of this kind would have to wait; `None` if
-/// there is none.
+/// Returns the first of the holders for which a contender of this kind would have to wait. `None`
+/// if there is none.
 fn first_for(kind: Kind, holders: Vec<LocalOwner>) -> Option<LocalOwner> {
     let in_the_way =
         |holder: &LocalOwner| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
@@ -585,7 +606,8 @@ fn first_for(kind: Kind, holders: Vec<LocalOwner>) -> Option<LocalOwner> {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        // The tasks of the waiting callers end now, and do not wait for further ones.
+        // A woken task finds that its path lock is gone, and ends. Without this, it would wait for
+        // further callers, of which there can be none.
         for kind in [Kind::Exclusive, Kind::Shared] {
             self.shared.wake.of(kind).notify_one();
         }

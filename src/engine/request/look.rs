@@ -1,14 +1,17 @@
-//! Looks at a queue without being in it: for questions, for a try before it creates a node, and for
-//! errors, which name the holder.
+//! Looks at a queue by a client that is not in it: for questions, for a try before it creates a
+//! node, and for errors, which name the holder.
 //!
-//! A look lists the directory, and leaves out the nodes that this client is deleting
-//! (docs/protocol.md#live-contender). The connected server may lag behind the others. A question is
-//! answered by what it shows; a try that finds the lock busy looks once more, right behind a `sync`
-//! (docs/protocol.md#try-lock).
+//! A look lists the directory, and omits the nodes that this client is deleting
+//! (docs/protocol.md#live-contender). The connected server may lag behind the others, and show a
+//! holder that released the lock long ago. The answer to a question is what that server shows. A
+//! try that finds the lock busy looks once more, right behind a `sync`, so that `WouldBlock` is
+//! true (docs/protocol.md#try-lock).
 //!
-//! For an error, the first node in the queue is read once, and known from then on, by one of all
-//! calls that end soon (docs/protocol.md#held-by). Orphans of this client whose deletion is refused
-//! are asked to be deleted once more before a newcomer is refused because of them
+//! Errors name the first node in the queue. Of all calls that are about to end, one reads that
+//! node, and the others share the result (docs/protocol.md#held-by).
+//!
+//! If this client has an orphan in the directory whose deletion was refused, the deletion is
+//! requested once more before a newcomer is refused because of that orphan
 //! (docs/protocol.md#refused-orphan).
 
 use std::collections::HashSet;
@@ -51,6 +54,8 @@ pub(crate) async fn position(
     let Some(queue) = list_queue(path_lock).await? else {
         return Ok(None);
     };
+    // A contender of another order behind the node does not end a wait, so it is no error here
+    // either.
     queue
         .usable_by(name)
         .map_err(|unusable| unusable_directory(path_lock, unusable))?;
@@ -79,6 +84,7 @@ pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
             }
             Unusable::Exhausted => Ok(false),
         };
+        // The time is over, the node could not be watched, or no wait would help.
         if gone != Ok(true) {
             return Err(unusable_directory(path_lock, unusable));
         }
@@ -91,6 +97,7 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
     let path = &path_lock.path.child(node);
     let watched = path_lock.client.repeat(|session, handle| async move {
         let watching = session.watches.watch(path, WatchUse::Node);
+        // The look reports the contender instead of waiting if the session can watch no more.
         if watching.is_none() {
             return Ok(None);
         }
@@ -98,10 +105,13 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
         Ok(Some(stat.map(|_| (watcher, watching))))
     });
     match watched.await {
+        // The next list shows whether the node is gone, whatever the event was. Until then the
+        // watch counts against the limit of the session.
         Ok(Some(Some((watcher, _watching)))) => {
             drop(changed(watcher).await);
             true
         }
+        // The node was deleted before the watch was set.
         Ok(Some(None)) => true,
         Ok(None) | Err(_) => false,
     }
@@ -144,6 +154,8 @@ pub(crate) fn error_of(
     why: impl Into<RequestFailure>,
 ) -> Error {
     let error = path_lock.error(purpose, why);
+    // A missing permission is fixed at one node, so the error has to name it. Other errors are
+    // about the lock.
     if error.kind() != ErrorKind::NoAuth {
         return error;
     }
@@ -231,6 +243,7 @@ pub(crate) async fn refused_in(
             return;
         }
     }
+    // The end of the session ends the wait of the attempt, which drops this future.
     std::future::pending::<()>().await;
 }
 
@@ -263,8 +276,8 @@ pub(crate) fn in_the_way(
     kind: Kind,
 ) -> InTheWay {
     let (count, names) = queue.in_the_way(name, kind);
-    // As of the arrival of the list. Of thousands in the way only those are looked at of which this
-    // client was deleting one, and those before the first live one.
+    // The count is that of the arrival of the list. Thousands may be ahead, so the names are looked
+    // up only until the first live contender.
     let count = count.saturating_sub(queue.leaving_in_the_way(name, kind));
     let mut leaving = None;
     for name in names {
@@ -286,9 +299,9 @@ fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str
     queue.is_leaving(name) || session.nodes.is_leaving(&path_lock.path, name)
 }
 
-/// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
-/// Returns the name of that node if nothing is known of it. The queue of a semaphore does not show
-/// who has its permits.
+/// Records who is first by a list, for errors. A node that this client is deleting is not first.
+/// Returns the name of the first node if nothing is known of it. The queue of a semaphore is not
+/// recorded, because it does not show who has the permits.
 pub(crate) fn saw_first(
     path_lock: &PathLock,
     session: &Session,
@@ -317,6 +330,7 @@ pub(crate) fn saw_leases(
     let live = leases
         .iter()
         .filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
+    // The sequence numbers have ten digits, so their order as text is their order as numbers.
     let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
     let ahead = Ahead {
         count: leases.len().saturating_sub(leaving.len()),
@@ -348,6 +362,8 @@ pub(crate) async fn look_before_try(
     let unknown = match list.await {
         Ok(Ok(listing)) => match judge(listing) {
             (InTheWay::Live(_), unknown) => unknown,
+            // A stale list without a live contender does no harm, because the create that follows
+            // decides.
             (seen, _) => return seen,
         },
         _ => return InTheWay::Nothing,
@@ -356,6 +372,8 @@ pub(crate) async fn look_before_try(
     let first = unknown.as_deref().map(|name| path_lock.path.child(name));
     let first = &first;
     let certain = session.request(|handle| async move {
+        // All three are sent before the first is awaited. The server answers them in order, so the
+        // list is not older than the `sync`.
         let sync = handle.sync(path_lock.path.server());
         let list = list_alone(path_lock, session, &handle);
         let read = first.as_deref().map(|path| handle.get_data(path));
@@ -378,27 +396,29 @@ pub(crate) async fn look_before_try(
     }
 }
 
-/// How often one question is asked who is first: if the first has gone, another list shows the
-/// next.
+/// How often one look-up reads the first node. If that node is gone, another list shows the next.
 const ROUNDS: u32 = 2;
 
 /// Asks who is first in the queue, for an error, unless that is known or has just been asked. One
 /// of many calls that end soon asks for all (docs/protocol.md#held-by).
 pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
     let first = &path_lock.first_seen;
-    // A hold of this client is named by its line.
+    // If a hold of this client excludes all others, the error names the line that holds it, which
+    // takes no request.
     if !first.begin() || path_lock.is_first_by_itself() {
         return;
     }
     let Some(session) = path_lock.client.live() else {
         return;
     };
+    // The answer is for all calls that end soon, so the task outlives the one that has started it.
     let asking = Arc::clone(path_lock);
     let ask = async move {
         let (path_lock, session) = (&asking, &session);
         let directory = path_lock.directory_of_holders();
         for _ in 0..ROUNDS {
             let is_live = |name: &Arc<str>| !session.nodes.is_leaving(directory, name);
+            // A list is needed only if none has shown a first node that is still live.
             if path_lock.first_seen.name().filter(is_live).is_none()
                 && list_first(path_lock, session).await.is_none()
             {
@@ -452,23 +472,25 @@ pub(crate) async fn read_first(
             path_lock.first_seen.gone(&name);
             true
         }
-        // The answer is for a message only.
+        // Without an answer, the error has only the number of contenders ahead.
         _ => false,
     }
 }
 
-/// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
+/// The longest time before its deadline at which a call asks who is first. A short call asks a
+/// quarter of its time before the deadline.
 const BEFORE: Duration = Duration::from_millis(100);
 
 /// Returns when a call with this deadline asks who is first, for the error if it is not granted in
-/// time. The moment may have passed, of a call that another was ahead of until now. `None` if the
-/// clock does not reach back so far.
+/// time. The moment may have passed, if another call had an earlier deadline until now. `None` if
+/// the clock does not reach back so far.
 pub(crate) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     deadline.checked_sub((asked / 4).min(BEFORE))
 }
 
 /// Waits until the deadline of a call. Asks shortly before it who is first.
 pub(crate) async fn until_deadline(path_lock: Arc<PathLock>, deadline: Instant, asked: Duration) {
+    // A call that begins after that moment does not ask, because the answer would come too late.
     if let Some(at) = ask_at(deadline, asked).filter(|at| *at > Instant::now()) {
         tokio::time::sleep_until(at.into()).await;
         ask_first(&path_lock);

@@ -1,14 +1,14 @@
-//! The requests of an attempt, and the events that their answers are.
+//! The requests of an attempt, and the events that their answers become.
 //!
-//! `protocol/acquire.rs` says which request is next, and gets the answer as an event. Here each is
-//! sent, in the session of its attempt, and what an answer says about a node is recorded at once:
-//! with the session, which deletes nodes ([`nodes`](crate::session::contents::nodes)), and with the
-//! queue of the path, by which other attempts of this client wait
-//! (docs/protocol.md#waiting-in-memory). That comes before the answer is used, so that a node
-//! has an owner whatever becomes of its attempt (docs/protocol.md#node-owners).
+//! The state machine of `protocol/acquire.rs` names the next request, and gets the answer as an
+//! event. The functions here send the request in the session of the attempt. Before an answer is
+//! used, each node that it shows to be ours is recorded in two places: with the session, which
+//! deletes nodes ([`nodes`](crate::session::contents::nodes)), and with the queue of the path, by
+//! which other attempts of this client wait in memory (docs/protocol.md#waiting-in-memory). So a
+//! node has an owner even if its attempt ends at this moment (docs/protocol.md#node-owners).
 //!
-//! No request is repeated here. A list of a fair lock's directory is shared by all attempts that ask
-//! for one meanwhile (docs/protocol.md#shared-lists).
+//! No request is repeated here. All attempts that need a list of a fair lock's directory at the
+//! same time share it (docs/protocol.md#shared-lists).
 
 use std::sync::Arc;
 
@@ -52,20 +52,22 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Reserves room for the node that the create with this id, a fresh one, is to make. Returns whether
-/// the session has room for it (docs/protocol.md#session-nodes).
+/// Reserves room for the node of the create with this fresh id. Returns whether the session has
+/// room for it (docs/protocol.md#session-nodes).
 pub(crate) fn reserve_room(context: AttemptContext<'_>, id: &str) -> bool {
     let beginning = context.path_lock.options.naming().prefix(id, context.kind);
     let path = context.path_lock.path.child(&beginning);
     context.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
-/// Sends the create with this id, for which [room is reserved](reserve_room), and the list together when it is
-/// polled first: a session's requests are answered in order (docs/protocol.md#create-and-list). The
-/// list is left out if the reply to the create may make it needless: where a node of this session
-/// in the directory can be waited for in memory, it may show that this is right before the new one
-/// (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
-/// (docs/protocol.md#succession).
+/// Sends the create with this id, for which [room is reserved](reserve_room), and the list, both at
+/// the first poll: a session's requests are answered in order (docs/protocol.md#create-and-list).
+///
+/// The list is omitted if the number in the answer to the create may prove as much. In a fair lock
+/// whose last node is of this session, that node may be right before the new one, which then waits
+/// for it in memory (docs/protocol.md#waiting-in-memory). After three free grants in a row, the new
+/// node may be first (docs/protocol.md#succession). If the number proves neither, the attempt lists
+/// then.
 pub(crate) async fn create(
     context: AttemptContext<'_>,
     slot: WindowSlot,
@@ -87,13 +89,16 @@ pub(crate) async fn create(
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
         let create = session.create(&handle, path, data, what);
+        // The create has been sent, so the next attempt may send its create: the servers carry out
+        // the creates of a session in order (docs/protocol.md#arrival-order).
         queue.with(|queue| queue.step_aside(number, session.number));
         let list = list_too.then(|| list(path_lock, session, &handle));
         let create = async move {
             let answer = create.await;
+            // The slot limits the unanswered creates, so it is free before the list is answered.
             drop(slot);
-            // Registered before the list arrives: attempts that come in the meantime may wait for
-            // it.
+            // The node is registered before the list arrives, so that attempts that begin in
+            // between may wait for it in memory.
             answer.map(|(stat, sequence)| {
                 created(path_lock, session, format!("{beginning}{sequence}"), &stat)
             })
@@ -107,6 +112,7 @@ pub(crate) async fn create(
         tokio::join!(create, list)
     });
     let Ok((create, list)) = both.await else {
+        // The create may have made a node, which is deleted with the session.
         let list = list_too.then(|| Answer::no(FailureKind::SessionGone));
         return AcquireEvent::Created {
             id,
@@ -119,17 +125,23 @@ pub(crate) async fn create(
         Ok((node, before)) => (Answer::Is(node), before),
         Err(error) => {
             let failure = session.failure(error);
+            // A definite error proves that there is no node, so its room is free again. The room of
+            // an unknown create stays reserved until a list shows the node, or cleanup has settled
+            // the create (docs/protocol.md#session-nodes).
             if failure.kind != FailureKind::Unknown {
                 session.nodes.creates.end(&id);
             }
             if failure.kind == FailureKind::NoNode {
-                // The queue is notified before the directory is created: a later attempt must not be
-                // in it first.
+                // The attempt gets its turn back before it creates the directory, because a later
+                // attempt would otherwise have the first node in it.
                 queue.with(|queue| queue.directory_missing(number, session.number));
             }
             (Answer::No(failure), None)
         }
     };
+    // The place of the node is decided after the answer to its create. By then the client library
+    // has reported every event of the directory's watch that came before that answer
+    // (docs/protocol.md#directory-watch).
     let standing = match (&create, &list, before) {
         (Answer::Is(node), None, _) if queue.without_list.is_first(session, node) => {
             Standing::First
@@ -156,15 +168,16 @@ fn created(
         .nodes
         .add(path_lock.path.child(&name), path_lock.as_owner());
     let before = match classify(&name, path_lock.options.naming()) {
-        // Fair contenders of the session may wait for the node in memory.
+        // Waiters of a fair lock may wait for this node in memory, even if a mutex created it: the
+        // two share a queue. A read-write lock has no fair waiters.
         Child::Contender { sequence, .. }
             if path_lock.options.naming().family != Family::ReadWrite =>
         {
             let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path, name);
             path_lock.queue.with(|queue| {
                 let before = queue.created(session.number, &name, sequence);
-                // A waiter reports that live contenders are ahead. If that is not certain, it lists
-                // instead.
+                // A waiter reports live contenders ahead of it. If that is not certain, the attempt
+                // lists instead.
                 before.filter(|before| queue.is_live(session.number, &before.name, &leaving))
             })
         }
@@ -194,6 +207,8 @@ pub(crate) async fn list_own(context: AttemptContext<'_>, own: Option<&str>) -> 
     let AttemptContext {
         path_lock, session, ..
     } = context;
+    // An attempt that lists does not wait in memory, so no release may choose its node for a
+    // hand-over until the attempt waits again.
     if let Some(own) = own {
         path_lock
             .queue
@@ -215,6 +230,8 @@ pub(crate) async fn inspect(
     let path = path_lock.path.child(name);
     AcquireEvent::Inspected(match stat(session, &path).await {
         Answer::Is(stat) => {
+            // The node exists, so it gets an owner first. If its session is another one, ours ends
+            // below, and the record with it.
             session.nodes.add(path, path_lock.as_owner());
             if path_lock.options.naming().family != Family::ReadWrite {
                 path_lock
@@ -247,6 +264,8 @@ pub(crate) async fn watch(
     let AttemptContext {
         path_lock, session, ..
     } = context;
+    // If this node is deleted, an attempt that waits for it in memory inherits the watch of the
+    // predecessor.
     if let Some(own) = own.filter(|_| path_lock.is_fair()) {
         path_lock
             .queue
@@ -276,8 +295,12 @@ pub(crate) async fn watch(
         // A refusal (NoAuth) ends the attempt. An `exists` would set a watch without the
         // READ permission, but servers with the fix of CVE-2024-23944 do not deliver its event
         // then: the attempt would wait forever (docs/protocol.md#no-access).
+        // With `NoNode`, the predecessor was deleted before the watch was set, and the attempt
+        // lists (docs/protocol.md#watch-one-node).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
+    // The handle is not kept during this wait, which may take hours
+    // (docs/protocol.md#lent-session).
     let event = changed(watcher).await;
     if let Some(seen) = seen {
         seen.fired();
@@ -294,8 +317,11 @@ pub(crate) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Ans
         Some(event) => match (event.event_type, event.session_state) {
             (zk::EventType::Session, zk::SessionState::Expired) => zk::Error::SessionExpired,
             (zk::EventType::Session, state) if state.is_terminated() => zk::Error::ClientClosed,
+            // A change of the data, such as a requested revocation, wakes the attempt too. The list
+            // that follows shows that the predecessor still exists.
             _ => return Answer::Is(()),
         },
+        // The client library's task for the session has panicked (docs/protocol.md#session-end).
         None => zk::Error::UnexpectedError("the session's task has died".to_owned()),
     };
     Answer::No(session.failure(error))
@@ -317,12 +343,15 @@ pub(crate) async fn wait_for(
             .with(|queue| queue.wait(session.number, own, before, wake))
     };
     if !own.is_some_and(wait) {
-        // The node has been deleted in the meantime.
+        // The predecessor is not known any more, because it was deleted since the list. Without an
+        // own node, which is not expected, the attempt lists too.
         return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
     }
     match told.await {
         Ok(Notice::HandedOver) => AcquireEvent::HandedOver,
         Ok(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
+        // The node is gone without a hand-over to this one, or a newer session has begun. In each
+        // case of doubt, and without a notice, the attempt lists.
         Ok(_) | Err(_) => AcquireEvent::Changed,
     }
 }
@@ -349,6 +378,7 @@ pub(crate) fn list<'a>(
                 let (path_lock, session) = (&path_lock, &session);
                 let list = session
                     .request(|handle| async move { list_alone(path_lock, session, &handle).await });
+                // Every attempt that shares the list notices the end of the session itself.
                 list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
             }
         },
@@ -373,6 +403,8 @@ pub(crate) fn read_list(
 ) -> Listing {
     delete_late_creates(path_lock, &path_lock.path, session, &children);
     let names = children.iter().map(String::as_str);
+    // Nodes that are being deleted are noted now: by the time an attempt reads a shared list, such
+    // a node may be gone, and not known as one of this client any more.
     let leaving = session.nodes.leaving_of(&path_lock.path, names);
     let leaving = leaving.into_iter().map(ToOwned::to_owned).collect();
     let listing = Queue::read_with(children, path_lock.options.naming(), leaving);
@@ -383,6 +415,8 @@ pub(crate) fn read_list(
 }
 
 fn own_node(name: String, stat: &zk::Stat) -> OwnNode {
+    // A token from an invalid Stat would be the oldest of all (docs/protocol.md#fencing-token).
+    // Without a zxid, the attempt reads the Stat before it is granted the lock.
     OwnNode {
         name,
         czxid: (!stat.is_invalid()).then_some(stat.czxid),
@@ -420,6 +454,8 @@ pub(crate) fn delete_late_creates(
             session: Arc::clone(session),
             directory: directory.clone(),
             orphan: Orphan::Node(late.to_owned()),
+            // The attempt of this create has ended, so the node gets a new number: a flush that has
+            // begun does not wait for it.
             number: path_lock.client.cleanup.number(1),
             until_gone: None,
             done: None,
