@@ -145,7 +145,7 @@ impl Spare {
         }
     }
 
-    /// Sends a heartbeat by the first server that takes the session up.
+    /// Sends one heartbeat by the first server that resumes the session.
     async fn renew(&self, session: &Arc<Session>, order: Order) -> SpareOutcome {
         match self.take_up(session, order).await {
             TakenUp::By(server, handle) if self.beat_by(session, &handle).await => {

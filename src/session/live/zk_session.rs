@@ -99,8 +99,8 @@ pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
 }
 
 /// Returns whether the servers have expired a session that the client library reports as expired.
-/// The alternative is that the client library gave the session up by its own clock, 7/5 of the
-/// timeout after a moment later than the last renewal.
+/// Otherwise, the client library gave the session up by its own clock: 7/5 of the timeout after a
+/// moment that is later than the last renewal.
 pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
     last_renewal.is_some_and(|renewal| clock::now().since(renewal) < timeout / 4 * 5)
 }
