@@ -123,7 +123,7 @@ impl<R: sealed::Buildable> RecipeBuilder<R> {
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
     ///   `/zookeeper`, or longer than 16 KiB with the namespace.
-    /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
+    /// - [`BuildError::InvalidOption`] if an option has an invalid value.
     /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of
     ///   an option. The error calls the id of a selector `data`.
     /// - [`BuildError::LimitMismatch`] if the same client uses a semaphore with another limit.

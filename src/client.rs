@@ -295,9 +295,9 @@ impl Client {
     ///
     /// # Errors
     /// Returns [`ReleaseError::TimedOut`] if the deletions take longer than `timeout`; the cleanup
-    /// continues in the background. The nodes of a session that the client has given up in an
-    /// outage count until the servers have ended that session. Returns [`ReleaseError::Refused`] if
-    /// the servers refuse to delete nodes of this client, each of which blocks its lock, and
+    /// continues in the background. The call also waits until the servers have ended a session with
+    /// nodes that the client has given up in an outage. Returns [`ReleaseError::Refused`] if the
+    /// servers refuse to delete nodes of this client, each of which blocks its lock, and
     /// [`ReleaseError::SessionNotClosed`] if the client is closed and no server has confirmed the
     /// end of the session.
     ///
@@ -810,12 +810,12 @@ impl ClientBuilder {
     ///
     /// - **A crashed holder blocks the others** until its session expires, for up to T plus a tick.
     ///   (A holder that closes its client or drops its guard does not.)
-    /// - **An outage loses no lock** if a server commits a write again within T/2 of the beginning
-    ///   of the outage, reconnecting included: the session lease lasts 2T/3 from its last renewal
-    ///   (with the [default margin](LeaseMargin::Standard)), and this renewal may be T/6 old when
-    ///   the outage begins.
+    /// - **No lock is lost in an outage** if a server commits a write again within T/2 of the
+    ///   beginning of the outage, reconnecting included: the session lease lasts 2T/3 from its last
+    ///   renewal (with the [default margin](LeaseMargin::Standard)), and this renewal may be T/6
+    ///   old when the outage begins.
     ///
-    /// | T | a crashed holder blocks others for up to | an outage loses no lock if a write commits again within | leader killed | leader hangs |
+    /// | T | a crashed holder blocks others for up to | no lock is lost if a write commits again within | leader killed | leader hangs |
     /// |---|---|---|---|---|
     /// | 6 s | 8 s | 3 s | may be lost | lost |
     /// | 15 s | 17 s | 7.5 s | kept | lost |
@@ -1092,8 +1092,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many bytes the paths of the session's ephemeral nodes may take, each with four more
-    /// for its length.
+    /// Sets how many bytes the paths of the session's ephemeral nodes may take, counting four more
+    /// bytes for each path.
     ///
     /// The default is 1,500,000 bytes: 15,000 locks with paths of about 40 bytes, held or waited
     /// for. Beyond the limit an acquire ends with

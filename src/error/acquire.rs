@@ -45,12 +45,12 @@ pub struct Contention {
     /// needed no list because it waited for another contender of this client, or this client
     /// already has as many nodes as it may have.
     pub first: Option<NodePath>,
-    /// The holder of the lock: the first in its queue, or of a semaphore the holder of the oldest
-    /// permit. `None` if the holder is not known, because no read of its node was answered in time
-    /// or the ACL does not allow it.
+    /// The holder of the lock: the first in its queue, or, for a semaphore, the holder of the
+    /// oldest permit. `None` if the holder is not known, because no read of its node was answered
+    /// in time or the ACL does not allow it.
     pub held_by: Option<Box<Contender>>,
-    /// The blocking hold, if a lock of this type and this client acquired it. The commonest cause
-    /// of a timeout is a guard kept further up in the same program.
+    /// The hold that blocks the call, if this client acquired it with a lock of this type. The
+    /// commonest cause of a timeout is a guard kept further up in the same program.
     pub holder: Option<Box<Holding>>,
 }
 
@@ -335,7 +335,7 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Returns the kind of the request that failed; `None` of the other variants.
+    /// Returns the kind of the request that failed; `None` for the other variants.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
@@ -413,7 +413,7 @@ debug_as_text!(AcquireError(Request) {
 /// match mutex.try_lock().await {
 ///     Ok(second) => second.release().await?,
 ///     Err(TryLockError::WouldBlock { path, .. }) => assert_eq!(path, "/jobs/nightly"),
-///     // The lock could not be asked for: the same errors as those of `acquire`.
+///     // The lock could not be requested: the same errors as those of `acquire`.
 ///     Err(TryLockError::Acquire(error)) => return Err(error.into()),
 ///     Err(error) => return Err(error.into()),
 /// }
@@ -424,7 +424,7 @@ debug_as_text!(AcquireError(Request) {
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryLockError {
-    /// The lock could not be asked for.
+    /// The lock could not be requested.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
     /// The lock is held, or another contender is ahead in its queue.
@@ -439,7 +439,7 @@ pub enum TryLockError {
 }
 
 impl TryLockError {
-    /// Returns the kind of the request that failed; `None` of the other variants.
+    /// Returns the kind of the request that failed; `None` for the other variants.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {

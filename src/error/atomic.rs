@@ -132,7 +132,7 @@ fn likely_owner(bytes: usize) -> &'static str {
 }
 
 impl AtomicLongError {
-    /// Returns the kind of the request that failed; `None` of the other variants.
+    /// Returns the kind of the request that failed; `None` for the other variants.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {

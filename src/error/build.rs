@@ -37,7 +37,7 @@ pub enum BuildError {
     /// with the namespace.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
-    /// An option has a value that cannot work.
+    /// An option has an invalid value.
     #[error("option `{option}` of the lock {path}: {reason}", path = Quoted(path))]
     #[non_exhaustive]
     InvalidOption {

@@ -49,7 +49,7 @@ pub enum ServerFailure {
     /// The server closed the connection without an answer: it has too many connections from this
     /// host (`maxClientCnxns`), or expects TLS.
     ClosedAtOnce,
-    /// The server expects TLS, which the builder's `tls` sets (feature `tls`).
+    /// The server expects TLS, which the builder's `tls` enables (feature `tls`).
     SpeaksTls,
     /// The server does not speak TLS.
     SpeaksNoTls,

@@ -90,7 +90,7 @@ pub enum PersistentNodeError {
 }
 
 impl PersistentNodeError {
-    /// Returns the kind of the request that failed; `None` of the other variants.
+    /// Returns the kind of the request that failed; `None` for the other variants.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {

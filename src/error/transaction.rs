@@ -38,7 +38,7 @@ pub enum TransactionError {
     /// The lock is no longer held. Nothing was written, and data that was read must not be used.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The read failed. Transactions do not return it.
+    /// The read failed. `commit` never returns this variant.
     #[error(transparent)]
     Request(#[from] Error),
     /// The path of an operation, or of the read, is invalid. Nothing was sent.
@@ -91,7 +91,7 @@ pub enum TransactionError {
 }
 
 impl TransactionError {
-    /// Returns the kind of the request that failed; `None` of the other variants.
+    /// Returns the kind of the request that failed; `None` for the other variants.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {

@@ -217,7 +217,7 @@ impl<M: Mode> LockGuard<M> {
     /// noticed within a second. Intermediate states may be skipped.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost.
+    /// Cancel safe: this only waits.
     ///
     /// # Examples
     /// ```
@@ -249,9 +249,9 @@ impl<M: Mode> LockGuard<M> {
 
     /// Reads the clock, and returns `true` unless the lock is lost.
     ///
-    /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory, because
-    /// the lock may be lost a moment later; then only the [token](crate::FencingToken) protects the
-    /// resource.
+    /// A [`Suspended`](crate::LockState::Suspended) guard is still held. The answer is advisory,
+    /// because the lock may be lost a moment later; then only the [token](crate::FencingToken)
+    /// protects the resource.
     ///
     /// # Examples
     /// ```
@@ -351,8 +351,8 @@ impl<M: Mode> LockGuard<M> {
     /// nothing was lost. Drop the future when you release the guard.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
-    /// between.
+    /// Cancel safe: this only waits. If the lock is lost in between, the next future resolves at
+    /// once.
     ///
     /// # Examples
     /// ```

@@ -83,7 +83,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     /// [`LockGuard::state_changed`](crate::LockGuard::state_changed).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost.
+    /// Cancel safe: this only waits.
     async fn state_changed(&self, known: LockState) -> LockState {
         self.shares(Inside(())).state_changed(known).await
     }
@@ -101,8 +101,8 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     /// guard. See [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if a lock or a
-    /// permit was lost in between.
+    /// Cancel safe: this only waits. If a lock or a permit is lost in between, the next future
+    /// resolves at once.
     fn lost(&self) -> Pin<Box<dyn Future<Output = Lost> + Send>> {
         Box::pin(self.shares(Inside(())).lost())
     }

@@ -34,7 +34,7 @@ use crate::values::shown::Quoted;
 ///
 /// References to locks, and locks in a `Box` or an `Arc`, implement the trait too. With the trait
 /// in scope, `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an
-/// [`AnyGuard`]. No lock needs an `Arc`, because its clones are handles of the same lock.
+/// [`AnyGuard`]. No lock needs an `Arc`, because the clones of a lock are handles of the same lock.
 ///
 /// The trait is sealed: only the locks of this crate, and pointers to them, implement it. Other
 /// implementations could not make a guard, and a sealed trait can gain methods in a minor version.
@@ -88,7 +88,7 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// A shared lock, as a value whose type is not named:
+/// A lock in an `Arc`, in a type that works with any lock:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -546,7 +546,7 @@ impl<K: LockKind> Lock<K> {
 
     /// Acquires the lock for no longer than `lease`, waiting for at most `wait`.
     ///
-    /// The lease begins with the grant. When it ends, the guard is lost, with
+    /// The lease begins with the grant. When the lease ends, the guard is lost, with
     /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, even if the
     /// holder is not done. [`set_lease`](crate::LockGuard::set_lease) moves the end, and
     /// [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is left. Guards
@@ -654,8 +654,8 @@ impl<K: LockKind> Lock<K> {
     /// Acquires the lock, waiting for as long as other contenders are in the way.
     ///
     /// A call that has to wait for a guard of the same task never returns. When the call has waited
-    /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
-    /// once for each lock of a client.
+    /// a second for a lock that this client itself holds, a `WARN` in the log names the lines of
+    /// both calls, once for each lock of a client.
     ///
     /// # Errors
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as long
@@ -970,8 +970,8 @@ impl<K: LockKind> Lock<K> {
     ///   another lock. No request is sent.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory denies
     ///   this client DELETE.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node
-    ///   was changed before each deletion: it may or may not be deleted.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or another
+    ///   client wrote to the node before each try to delete it: the node may or may not be deleted.
     /// - See [`Error`](crate::Error) for the other kinds.
     ///
     /// # Cancel safety

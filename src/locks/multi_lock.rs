@@ -30,9 +30,9 @@ const MAX_MEMBERS: usize = 1_000;
 
 /// Several locks that are acquired as one: all of them, or none.
 ///
-/// Combines any mutexes, fair locks, read locks and write locks of one client. A semaphore cannot be
-/// a member. Like Curator's class of this name, but with one deadline for all members, and no member
-/// stays locked after an error.
+/// Combines any mutexes, fair locks, read locks and write locks of one client. A semaphore cannot
+/// be a member. The multi-lock works like Curator's class of this name, but all members have one
+/// deadline, and no member stays locked after an error.
 ///
 /// Members are acquired one by one, each as a separate lock. A release takes a request for each
 /// member; they are sent together.
@@ -459,8 +459,8 @@ impl InterProcessMultiLock {
     /// Acquires all members, waiting for as long as other contenders are in the way.
     ///
     /// A call that has to wait for a guard of the same task never returns. When the call has waited
-    /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
-    /// once for each lock of a client.
+    /// a second for a lock that this client itself holds, a `WARN` in the log names the lines of
+    /// both calls, once for each lock of a client.
     ///
     /// # Errors
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as long
@@ -737,7 +737,7 @@ impl MultiLockGuard {
     /// [`LockGuard::state_changed`](crate::LockGuard::state_changed).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost.
+    /// Cancel safe: this only waits.
     pub async fn state_changed(&self, known: LockState) -> LockState {
         self.shares().state_changed(known).await
     }
@@ -771,8 +771,8 @@ impl MultiLockGuard {
     /// [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
-    /// between.
+    /// Cancel safe: this only waits. If a member is lost in between, the next future resolves at
+    /// once.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.shares().lost()
     }

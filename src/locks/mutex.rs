@@ -64,7 +64,7 @@ use crate::values::path::LockPath;
 /// # }
 /// ```
 ///
-/// For a lock for each key, you can create a handle for each call, because handles are cheap. But a
+/// If each key has a lock, you can create a handle for each call, because handles are cheap. But a
 /// client caches state for each path (its options, whether the next grant needs a list), and drops
 /// this state with the last handle or guard of the path. So for a path that you use repeatedly,
 /// keep a handle instead.

@@ -26,11 +26,11 @@ use crate::values::path::{LockPath, NodePath};
 /// The lock works like Curator's class of this name, with the same node names, and Java (Curator)
 /// processes can contend on the same path. A reader waits for the last writer before it, and
 /// watches only that node; a writer waits for all contenders before it. A reader with only readers
-/// before it watches nothing. Acquiring a free lock of either side takes 2 requests, or 1 after
-/// three free grants in a row. The writers of one client share a node; its readers share one if
-/// they wait together, or arrive shortly after the grant ([`hand_off`](RecipeBuilder::hand_off)).
-/// So a task may be granted the lock before an earlier task of another process or of the other
-/// side.
+/// before it watches nothing. Acquiring a free lock of either side takes 2 requests, or 1 once
+/// three grants in a row have found the lock free. The writers of one client share a node; its
+/// readers share one if they wait together, or arrive shortly after the grant
+/// ([`hand_off`](RecipeBuilder::hand_off)). So a task may be granted the lock before an earlier
+/// task of another process or of the other side.
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and
 /// [`write_lock`](Self::write_lock), each an [`InterProcessLock`](crate::InterProcessLock). A
@@ -395,11 +395,11 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
     ///
     /// The writers of a client wait in memory, in order, and a release passes their node to the
     /// writer that has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers
-    /// that wait together have one node. Readers of this client that arrive within `time` after its
-    /// grant join them, and the node is deleted when the last of them leaves. A waiting task
-    /// costs no request. So another process waits for this client at most `time` plus the longest
-    /// hold of one task. If `max` is 1, no writer hands the lock over, and no reader joins others
-    /// that already hold the lock. Both bounds must be greater than zero, or building fails with
+    /// that wait together have one node. Readers of this client that arrive within `time` after the
+    /// grant share that node, which is deleted when the last reader leaves. A waiting task costs no
+    /// request. So another process waits for this client at most `time` plus the longest hold of
+    /// one task. If `max` is 1, no writer hands the lock over, and no reader joins others that
+    /// already hold the lock. Both bounds must be greater than zero, or building fails with
     /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
     /// # Examples

@@ -56,7 +56,7 @@ use crate::values::token::FencingToken;
 ///
 /// A semaphore is a handle: it is cheap to clone, and does no I/O until it is used. Like every
 /// lock, a permit can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5
-/// requests, 4 after three free grants in a row, and its release 1.
+/// requests (4 once three grants in a row did not have to wait), and its release 1.
 ///
 /// # The limit
 /// Each handle states a limit, and all must state the same limit: a contender that finds a permit
@@ -437,7 +437,7 @@ impl InterProcessSemaphore {
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired
     ///   its permit under another limit, and
     ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node with the limit
-    ///   contains something else.
+    ///   contains no valid limit.
     /// - See [`acquire`](Self::acquire) for the other variants.
     ///
     /// # Cancel safety
@@ -705,8 +705,8 @@ impl InterProcessSemaphore {
     /// stored.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains something
-    ///   else.
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains no valid
+    ///   limit.
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
@@ -1228,7 +1228,7 @@ impl SemaphorePermit {
     /// [`LockGuard::state_changed`](crate::LockGuard::state_changed).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost.
+    /// Cancel safe: this only waits.
     pub async fn state_changed(&self, known: LockState) -> LockState {
         self.shares().state_changed(known).await
     }
@@ -1264,8 +1264,8 @@ impl SemaphorePermit {
     /// [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
-    /// between.
+    /// Cancel safe: this only waits. If a permit is lost in between, the next future resolves at
+    /// once.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.shares().lost()
     }

@@ -48,8 +48,8 @@ use crate::values::shown::Quoted;
 ///
 /// # Bounds
 /// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says,
-/// and a change ends with [`AtomicLongError::Contended`] after 30 tries in which others were first,
-/// which take about ten seconds.
+/// and a change ends with [`AtomicLongError::Contended`] after 30 tries (about ten seconds) in
+/// which others were first.
 ///
 /// # Examples
 /// ```
@@ -433,7 +433,7 @@ impl DistributedAtomicLong {
     /// Returns a source of ids that reserves `block` ids at a time, and returns them without
     /// further requests, like Curator's `CachedAtomicLong`.
     ///
-    /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. The ids of
+    /// The ids are those of [`next_id`](Self::next_id): no two callers get the same id. The ids of
     /// one source are increasing, but those of several sources are not ordered. Ids that are left
     /// in a block when the process ends are never used.
     ///

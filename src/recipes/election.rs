@@ -130,7 +130,7 @@ impl LeaderWatch {
     ///
     /// If the leader was replaced between two calls, the next call returns at once; leaders in
     /// between are skipped. A participant that left and leads again has a new node, so it counts as
-    /// a new leader. The watch continues over the sessions of the client. In a new session, a
+    /// a new leader. The watch continues across the sessions of the client. In a new session, a
     /// server that lags behind may show an earlier leader until it has caught up.
     ///
     /// A call costs two lists and a read. It costs the same again whenever a participant joins or

@@ -193,7 +193,7 @@ impl GroupMember {
     }
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes. The watch does not keep
-    /// the node.
+    /// the node alive.
     #[must_use]
     pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
         self.node.watch_state()
@@ -268,13 +268,13 @@ impl GroupWatch {
     /// Waits until a member has come or gone since the last call, and returns the members; the
     /// first call returns them at once.
     ///
-    /// No change is lost between two calls: after a change in between, the next call returns at
-    /// once. If a member has left and rejoined, for example after the end of its session, that is a
-    /// change too. New data of a member is not a change, but is returned with the next change. The
-    /// watch continues across the sessions of the client.
+    /// No change between two calls is missed: after one, the next call returns at once. If a member
+    /// has left and rejoined, for example after the end of its session, that is a change too. New
+    /// data of a member is not a change, but is returned with the next change. The watch continues
+    /// across the sessions of the client.
     ///
-    /// A call costs two lists, and a read for each member, and a `sync` if
-    /// the members were last returned in an earlier session.
+    /// A call costs two lists, a read for each member, and, if the members were last returned in an
+    /// earlier session, a `sync`.
     ///
     /// # Errors
     /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as

@@ -40,8 +40,8 @@ use crate::values::token::FencingToken;
 /// A leader has the same guarantees as the holder of a lock
 /// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a term ends after two
 /// thirds of the session timeout without a renewal, before the servers let another participant
-/// lead. A process that was paused for longer continues its work when it resumes, so pass the
-/// [fencing token](Leadership::fencing_token) of the term to every resource to which the leader
+/// lead. A process that was paused for longer than that continues its work when it resumes, so pass
+/// the [fencing token](Leadership::fencing_token) of the term to every resource to which the leader
 /// writes.
 ///
 /// # Examples
@@ -192,9 +192,9 @@ impl LeaderLatch {
 
     /// Reads the clock, and returns `true` if this participant leads.
     ///
-    /// A [`Suspended`](LeadershipState::Suspended) participant leads. The answer is advisory: the
-    /// leadership may be lost a moment later, and only the [token](Leadership::fencing_token) of
-    /// its term protects what the leader writes to.
+    /// A [`Suspended`](LeadershipState::Suspended) participant still leads. The answer is advisory:
+    /// the leadership may be lost a moment later, and only the [token](Leadership::fencing_token)
+    /// of its term protects what the leader writes to.
     ///
     /// # Examples
     /// ```
@@ -473,8 +473,7 @@ impl Leadership {
     /// The future does not borrow the leadership, so another task can wait for it.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if the term has
-    /// ended.
+    /// Cancel safe: this only waits. If the term ends in between, the next future resolves at once.
     ///
     /// # Examples
     /// ```

@@ -168,8 +168,8 @@ impl LeaderSelector {
     ///
     /// The work is dropped when two thirds of the session timeout have passed since the last
     /// renewal of the session, which is before another participant leads. A process that was paused
-    /// for longer continues its work when it resumes, so pass the token to every resource to which
-    /// the work writes ([`FenceGate`](crate::FenceGate)).
+    /// for longer than that continues its work when it resumes, so pass the token to every resource
+    /// to which the work writes ([`FenceGate`](crate::FenceGate)).
     ///
     /// While no server answers, the call keeps waiting. To take part again after the work has
     /// ended, call `lead` in a loop; other participants may lead in between.
@@ -179,7 +179,7 @@ impl LeaderSelector {
     /// closed.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the work is dropped, and then the participant leaves: its node at
+    /// If the future is dropped, the work is dropped, and then the participant leaves: its node on
     /// the servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits
     /// for that. Do not keep the future without polling it, because its participant may be the
     /// leader, which blocks the others.

@@ -31,10 +31,10 @@ const MAX_KEEP: usize = 1_000;
 /// A job that runs once per occasion: exactly one of the processes that request it runs it.
 ///
 /// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of
-/// an invoice run. All processes must compute the same name for an occasion. Clocks decide nothing
-/// else: neither when a run has ended, nor how long its lock lasts. A process whose clock is slow
-/// requests the same occasion later, and finds the record. No request is sent before
-/// [`run`](Self::run).
+/// an invoice run. All processes must compute the same name for an occasion. The name may come from
+/// a clock, but nothing else does: neither the end of a run, nor the end of its lock. A process
+/// whose clock is slow requests the same occasion later, and finds the record. No request is sent
+/// before [`run`](Self::run).
 ///
 /// # What is promised
 /// - **Recorded at most once.** The record is committed in one transaction with a check of the

@@ -28,9 +28,9 @@ use crate::values::shown::Quoted;
 /// that was [set](Self::set_data) last. The client watches the node in the background.
 ///
 /// # Whose node it is
-/// The node counts only if the session that owns it is this client's. If an earlier session of this
-/// client owns the node, for this handle or another, the handle waits until the servers expire that
-/// session. Any other node at the path is not changed: the state is
+/// A node at the path counts as this client's only if its current session owns the node. If an
+/// earlier session of this client owns the node, for this handle or another, the handle waits until
+/// the servers expire that session. Any other node at the path is not changed: the state is
 /// [`Conflict`](PersistentNodeState::Conflict), and when that node is deleted, this client creates
 /// its own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the
 /// first is closed or dropped.
@@ -256,7 +256,7 @@ impl PersistentNode {
 
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
-    /// The watch does not keep the node.
+    /// The watch does not keep the node alive.
     ///
     /// # Examples
     /// ```
@@ -363,8 +363,8 @@ impl RecipeBuilder<PersistentNode> {
     /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the
     /// same name. By default the name is used as given.
     ///
-    /// This node keeps the id for as long as it is wanted. So there are no conflicts, and several
-    /// processes can register under one name.
+    /// The node keeps the id until the handle is closed or dropped. So there are no conflicts, and
+    /// several processes can register under one name.
     #[doc(alias = "useProtection")]
     pub fn protected(mut self) -> Self {
         self.protected = true;

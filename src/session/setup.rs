@@ -64,7 +64,7 @@ pub(crate) struct Setup {
 }
 
 /// The default is long enough to outlast a hung leader with the servers' default settings: the
-/// servers notice the leader after 10 s, and 15 s without an answer lose no lock
+/// servers notice the leader after 10 s, and no lock is lost in 15 s without an answer
 /// (docs/protocol.md#session-timeout). The default is below the servers' default limit of 40 s.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -110,7 +110,7 @@ impl Session {
         })
     }
 
-    /// Commits a transaction, of so many operations.
+    /// Commits a transaction of this many operations.
     pub(crate) async fn commit(
         &self,
         handle: &zk::Client,

@@ -229,7 +229,7 @@ token! {
     ///
     /// # Storing a token
     /// Store a token as two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as
-    /// 16 bytes, which sort alike:
+    /// 16 bytes, which sort in the same order:
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;

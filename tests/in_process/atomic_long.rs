@@ -221,7 +221,7 @@ async fn unanswered_id_is_a_gap() {
     );
 }
 
-/// The value counts, not its writer.
+/// After a lost answer, `set` succeeds if the node has the value, whichever writer wrote it.
 // Shows: counter-writes
 #[tokio::test]
 async fn unanswered_set_is_recognised() {
@@ -255,8 +255,8 @@ async fn unanswered_creation_of_same_value_unknown() {
     assert_eq!(within("the sum", counter.add(3)).await.unwrap(), 3);
 }
 
-/// Holds the repetition of a write that never arrived, while others write, as a late commit of the
-/// first write would.
+/// Holds the repetition of a write that never arrived, while others write. To the client, a late
+/// commit of the first write would look the same.
 fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = ()> {
     // The fault is added at the call, before the write is sent.
     lose(server, Op::SetData, false);
@@ -454,8 +454,8 @@ async fn closed_at_every_point() {
                 let client = client.clone();
                 async move { client.close().await }
             });
-            // The client leaves the session at once; the server confirms the close only after what
-            // it holds.
+            // The client leaves the session at once; the server confirms the close only after the
+            // requests that it holds back.
             let left = async {
                 while client.session_id().is_some() {
                     tokio::task::yield_now().await;
@@ -745,7 +745,7 @@ async fn permissions_and_namespaces_apply() {
     assert_eq!(within("the value", reader.get()).await.unwrap(), 3);
 }
 
-/// The connected server may lag behind, so "no" is only returned for the current state.
+/// The connected server may lag behind, so `false` is returned only after a `sync`.
 // Shows: counter-writes
 #[tokio::test]
 async fn lagging_server_fails_no_comparison() {
@@ -815,7 +815,7 @@ async fn departed_reserver_loses_only_its_block() {
         drop(second);
         gate.release();
         let id = within("an id", ids.next_id()).await.unwrap();
-        // The write that was under way may be carried out before it.
+        // The write that was under way may be carried out before the next reservation.
         assert!([1, 11].contains(&id), "{id}");
         assert!(!applied || id == 11, "{id}");
         assert_eq!(ids.next_id().await.unwrap(), id + 1);

@@ -764,8 +764,8 @@ async fn curator_644_a_reconnect_changes_nothing() {
     assert_eq!(server.children(PATH).len(), 2, "and it stays like that");
 }
 
-/// CURATOR-653: a follower that joined again became the leader on the strength of an earlier read,
-/// by a node that was gone.
+/// CURATOR-653: a follower that joined again became the leader by an outdated read, with a node
+/// that was already deleted.
 // Shows: election
 #[tokio::test]
 async fn curator_653_stale_list_elects_nobody() {
@@ -929,7 +929,8 @@ async fn dropped_lead_leaves_the_election() {
 
 // Faults while joining.
 
-/// Neither the length of the outage matters nor the retry policy of a single call.
+/// A participant joins again after an outage of any length, whatever the retry policy of a single
+/// call is.
 // Shows: election
 #[tokio::test]
 async fn participant_outlasts_long_outage() {

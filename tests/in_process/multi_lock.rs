@@ -100,7 +100,7 @@ async fn incompatible_members_are_refused() {
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
 
-/// Curator gives each member the whole time, and continues after an error.
+/// Curator gives each member the whole timeout, and continues after an error.
 // Shows: multi-lock
 #[tokio::test]
 async fn deadline_is_shared_until_first_error() {
@@ -116,8 +116,8 @@ async fn deadline_is_shared_until_first_error() {
         matches!(&error, AcquireError::TimedOut { path, .. } if path == A),
         "{error}"
     );
-    // With the whole time for each member, the call would have queued for the other members after
-    // that.
+    // With the whole timeout for each member, the call would then have queued for the other
+    // members.
     client.flush(SOON).await.unwrap();
     let node = held[0].node();
     let asked = |op, path: &str| {
@@ -240,8 +240,8 @@ async fn nodes_of_client_are_bounded() {
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue_at(&server, A).len(), MOST + 1);
 
-    // The deletions fail as if they were not answered. A waiter for these nodes then waits for no
-    // node of this client.
+    // The deletions fail as if they were not answered. The nodes are then no contenders: a call
+    // that waits only for them has no contender of this client ahead.
     let deletions = server.fail(Match::op(Op::Delete).session(session(&client)).always(), -4);
     drop(waiting);
     let mut next = ByHand::new(lock.lock()).start();
@@ -274,7 +274,8 @@ async fn nodes_of_client_are_bounded() {
     held.release().await.unwrap();
 }
 
-/// All slots belong to readers without an answer, and to orphans: no reader is in another's way.
+/// All slots belong to readers whose creates are not answered, and to orphans: no reader blocks
+/// another.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn readers_with_all_slots_block_none() {

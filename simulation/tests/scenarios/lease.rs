@@ -10,21 +10,21 @@ use test_support::prelude::*;
 /// The lease whose end the tests wait for.
 const LEASE: Duration = Duration::from_millis(100);
 
-/// Long enough for what has to come before its end.
+/// A lease that is long enough for the steps before its end.
 const PATIENT: Duration = Duration::from_secs(2);
 
 /// A lease that no test outlasts.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A lease that is no lease.
+/// A lease of more than a year, which means no limit.
 const NONE: Duration = Duration::from_secs(60 * 60 * 24 * 365 + 1);
 
-/// A deletion of a session, as a fault strikes it.
+/// Matches the deletions that a client's session requests.
 fn deletion(client: &Client) -> Match {
     Match::op(Op::Delete).session(session(client))
 }
 
-/// A call that has been granted the lock, and whose caller has not looked.
+/// Returns a call that has been granted the lock, but has not been polled since.
 async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) -> ByHand<F> {
     // The lease begins when the call is polled, not before.
     let gate = server.hold_reply(Match::op(Op::Create).session(session(client)));
@@ -35,14 +35,15 @@ async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) ->
     attempt
 }
 
-/// A lock whose lease begins when its caller has it: one that is over before is asked for again.
+/// Acquires the mutex, and then sets its lease, so that the lease cannot end before the caller has
+/// the guard, which would make the call acquire again.
 async fn leased(client: &Client) -> LockGuard {
     let guard = within("the grant", mutex(client).lock()).await.unwrap();
     guard.set_lease(LEASE).unwrap();
     guard
 }
 
-/// The locks of all kinds at a path of each.
+/// Returns a lock of each kind. Only the two sides of the read-write lock share a path.
 fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
     let lock = read_write::lock(client);
     vec![
@@ -53,7 +54,7 @@ fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
     ]
 }
 
-/// Ten seconds of lease and thirty of work, five times as fast.
+/// The work takes three times as long as the lease.
 // Shows: lease-over
 #[tokio::test]
 async fn short_lease_ends_longer_work() {
@@ -150,8 +151,8 @@ async fn rejects_zero_lease_without_request() {
     assert_eq!(server.counters().total_requests(), 0);
 }
 
-/// An extension of zero is not refused, as a lease of zero is: there the caller could have meant
-/// "without a lease", here it has the lock.
+/// Unlike a lease of zero, an extension of zero is not refused. A caller that acquires with a lease
+/// of zero could mean "without a lease"; a caller that extends a lease already has the lock.
 #[tokio::test]
 async fn zero_extension_ends_the_lock() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -236,7 +237,8 @@ async fn wait_for_leased_lock_is_bounded() {
     assert_clean(&server, "timed out").await;
 }
 
-/// A call that is first polled when half of its time is over, and how long it says that it waited.
+/// Polls a call for the first time when half of its wait is over. Returns how long it reports to
+/// have waited.
 async fn waited<T>(
     wait: Duration,
     call: impl Future<Output = Result<T, AcquireError>>,
@@ -336,8 +338,8 @@ async fn lease_is_set_moved_and_removed() {
     assert_released_too_late(guard.release().await);
 }
 
-/// Within milliseconds, and not when a heartbeat or the next look at the clock is due, which are a
-/// second apart.
+/// The release comes within milliseconds, not only when the next heartbeat or reading of the clock
+/// is due, up to a second later.
 // Shows: lease-over
 #[tokio::test]
 async fn lock_is_released_at_lease_end() {
@@ -441,8 +443,8 @@ async fn release_before_lease_end_succeeds() {
     assert_clean(&server, "released in time").await;
 }
 
-/// Readers that have waited together come in together, by one node, and each has the lease that it
-/// has asked for.
+/// Readers that have waited together are granted the lock together, by one node, and each has the
+/// lease that it requested.
 // Shows: lease-over
 #[tokio::test]
 async fn waiting_readers_keep_their_own_leases() {
@@ -563,7 +565,7 @@ async fn lease_does_not_outlive_session() {
     assert_eq!(guard.set_lease(LONG).unwrap_err(), lost);
     assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
 
-    // Nor does its end say anything about a lock that is lost already.
+    // The end of a lease does not change a lock that is already lost.
     let next = within(
         "the next session",
         mutex(&client).acquire_with_lease(SOON, PATIENT),
@@ -582,7 +584,7 @@ async fn lease_does_not_outlive_session() {
     assert_eq!(next.state(), LockState::Lost(LostReason::Closed));
 }
 
-/// The node is in the way then, as after any release that is refused.
+/// The node then blocks the lock, as after any release that is refused.
 #[tokio::test]
 async fn refused_release_is_reported() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -684,8 +686,8 @@ async fn lease_ends_during_a_conversion() {
     tokio::join!(is_over(false), is_over(true));
 }
 
-/// A fair lock is handed over by a release in time. After the lease is over, the next in line
-/// looks.
+/// A release in time hands a fair lock over. After the end of the lease, the next in line lists the
+/// queue instead.
 // Shows: lease-over
 #[tokio::test]
 async fn expired_lock_is_not_handed_over() {
@@ -699,7 +701,7 @@ async fn expired_lock_is_not_handed_over() {
             view.children(DIRECTORY).len() == 2
         })
         .await;
-        // With these answers the attempt has those to its create and its list.
+        // The attempt's create and list are answered before these requests.
         fair(&client).participants().await.unwrap();
         fair(&client).participants().await.unwrap();
         let (node, token) = (holder.node(), holder.fencing_token());
@@ -817,7 +819,7 @@ async fn leases_end_independently() {
     );
 }
 
-/// The wait for the other members is no work under the lock.
+/// The lease does not begin while the call still waits for other members.
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn multi_lock_lease_starts_when_complete() {

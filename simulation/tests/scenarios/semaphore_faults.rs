@@ -13,7 +13,7 @@ pub(crate) const LOCKS: &str = "/sem/locks";
 pub(crate) const LEASES: &str = "/sem/leases";
 pub(crate) const LIMIT: &str = "/sem/permits";
 
-/// ZooKeeper's error code.
+/// ZooKeeper's error code for a throttled request.
 const THROTTLED: i32 = -127;
 
 pub(crate) type Acquiring = JoinHandle<Result<SemaphorePermit, AcquireError>>;
@@ -37,7 +37,7 @@ async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit 
         .unwrap()
 }
 
-/// Starts an acquire, and waits until it waits at the head of the queue.
+/// Starts an acquire, and returns once it waits at the head of the queue.
 pub(crate) async fn at_head(server: &Server, client: &Client, permits: u32, n: u32) -> Acquiring {
     let attempt = tokio::spawn(semaphore(client, permits).acquire_many(n, SOON));
     let id = session(client);
@@ -303,7 +303,7 @@ async fn permit_merged_with_lost_one_returns() {
         1,
         "its holder has time to stop"
     );
-    // The merged permit is kept for all of this.
+    // The lost value still exists at this point.
     until(&server, "the return of the other", |view| {
         view.children(LEASES).is_empty()
     })
@@ -379,7 +379,7 @@ async fn waits_out_a_doubt_with_permits() {
         last.is_some_and(|entry| entry.error == 0)
     })
     .await;
-    // Answered behind it.
+    // This look is answered after the read of the Stat.
     within("a look", semaphore(&client, 1).available_permits())
         .await
         .unwrap();
@@ -462,8 +462,8 @@ async fn head_keeps_place_during_outage() {
     assert!(granted.is_held());
 }
 
-/// A lease that the servers do not let its own client delete blocks a permit, and this client says
-/// so.
+/// If the servers refuse to let a client delete its own lease, the lease blocks a permit, and the
+/// client reports this.
 #[tokio::test]
 async fn undeletable_lease_is_reported() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -518,7 +518,7 @@ async fn listed_leases_must_belong_to_session() {
     }
 }
 
-/// A request for too many permits is refused only behind a `sync`.
+/// A request for too many permits is refused only after a `sync`.
 // Shows: try-permits
 #[tokio::test]
 async fn lagging_limit_refuses_no_permits() {
@@ -527,7 +527,8 @@ async fn lagging_limit_refuses_no_permits() {
     server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
     for is_try in [false, true] {
         server.set_data(LIMIT, 1_i32.to_be_bytes()).unwrap();
-        // A waiter that waits for its turn does not read the limit, which would be an old one.
+        // With a contender ahead, the call waits for its turn meanwhile, and reads no outdated
+        // limit.
         let ahead = format!("{LOCKS}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
         let mode = CreateMode::EphemeralSequential;
         let ahead = (!is_try).then(|| server.create_as(&ahead, "", mode, session(&other)).unwrap());
@@ -561,9 +562,9 @@ async fn lagging_limit_refuses_no_permits() {
     }
 }
 
-/// The session of several waiters of one client ends: they queue in the next in the order of their
-/// calls, the one that was at the head first, also before waiters in memory, which have no right to
-/// a node.
+/// When the session of several waiters of one client ends, they queue in the next session in the
+/// order of their calls. The former head is the first, also before waiters in memory, which had no
+/// node.
 // Shows: semaphore-queue, bounded-nodes
 #[tokio::test]
 async fn waiter_order_outlives_session() {
@@ -598,7 +599,7 @@ async fn waiter_order_outlives_session() {
     }
 }
 
-/// The error names the node whose ACL refuses, whichever of the semaphore's it is.
+/// The error names the node of the semaphore whose ACL refuses the request.
 // Shows: semaphore-limit
 #[tokio::test]
 async fn denied_limit_node_is_named() {
@@ -743,8 +744,8 @@ async fn refused_transaction_names_its_directory() {
     }
 }
 
-/// The first look shows who has the permits, and it is answered. That the second is not changes
-/// nothing.
+/// The first look is answered, and shows who has the permits. The error reports these although the
+/// second look is not answered.
 // Shows: live-contender
 #[tokio::test]
 async fn first_look_reports_full_semaphore() {
@@ -765,7 +766,7 @@ async fn first_look_reports_full_semaphore() {
     second.release();
 }
 
-/// A head that waits was seen, but whether it still does is what the try asks.
+/// The try has seen that the head of the queue waits, but gets no answer to whether it still waits.
 // Shows: live-contender
 #[tokio::test]
 async fn unanswered_try_is_not_busy() {
@@ -780,7 +781,7 @@ async fn unanswered_try_is_not_busy() {
     let lists = Match::op(Op::GetChildren)
         .path(LOCKS)
         .session(session(&client));
-    // The fault begins after the list of the node of its own.
+    // The fault begins after the list that shows the call's own node.
     let second = server.hold_reply(lists.nth(1).always());
     let attempt = tokio::spawn(semaphore(&client, 3).try_acquire());
     within("the look", second.wait_hit()).await;
@@ -792,7 +793,7 @@ async fn unanswered_try_is_not_busy() {
         "{source}"
     );
     second.release();
-    // With an answer the call is busy.
+    // With an answer, the call reports that the semaphore is busy.
     let error = within("the answer", semaphore(&client, 3).try_acquire())
         .await
         .unwrap_err();
@@ -800,7 +801,8 @@ async fn unanswered_try_is_not_busy() {
     drop((held, large));
 }
 
-/// A server that closes the connection at the transaction must not receive it without an end.
+/// A server that closes the connection at the transaction must not be sent the transaction without
+/// a limit.
 // Shows: permits-unknown-outcome
 #[tokio::test]
 async fn disconnecting_transaction_ends_by_policy() {

@@ -3,8 +3,8 @@
 //!
 //! When a session ends, ZooKeeper writes the paths of all its ephemeral nodes to its log as one
 //! transaction, and a server does not start if its log has a transaction larger than twice its
-//! `jute.maxbuffer` (ZOOKEEPER-4306). So the paths of a session never take more than a part of
-//! that. Known nodes, and creates that may have made a node, count in the same way.
+//! `jute.maxbuffer` (ZOOKEEPER-4306). So the total size of the paths of a session is limited. Known
+//! nodes, and creates that may have made a node, count in the same way.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

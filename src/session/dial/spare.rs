@@ -146,7 +146,7 @@ impl Spare {
         }
     }
 
-    /// Sends a heartbeat by the first server that takes the session up.
+    /// Sends one heartbeat by the first server that resumes the session.
     async fn renew(&self, session: &Arc<Session>, order: Order) -> SpareOutcome {
         match self.take_up(session, order).await {
             // The drop of the handle closes the connection and, because it is detached, not the

@@ -99,8 +99,8 @@ pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
 }
 
 /// Returns whether the servers have expired a session that the client library reports as expired.
-/// The alternative is that the client library gave the session up by its own clock, 7/5 of the
-/// timeout after a moment later than the last renewal.
+/// Otherwise, the client library gave the session up by its own clock: 7/5 of the timeout after a
+/// moment that is later than the last renewal.
 pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
     // The client library's clock starts when the answer to the renewal arrives, or later. So up to
     // 7/5 of the timeout after the renewal was sent, only the servers can have expired the session;

@@ -2,7 +2,7 @@
 //! note is made where an event happens, and a separate thread carries the note out
 //! (docs/protocol.md#told-apart).
 //!
-//! Subscribers and recorders are code of others, which may block or panic. So only the journal's
+//! Subscribers and recorders are third-party code, which may block or panic. So only the journal's
 //! thread calls them: no holder, no caller that hands a lock over, no lease thread and no session's
 //! thread does. Notes wait for that thread in a bounded queue. A call that begins, or a line that
 //! is logged, while the queue is full is not reported, but is counted as missed.

@@ -1,7 +1,7 @@
 //! The macros by which the library logs. They are used like those of `tracing`, but do not call the
 //! subscriber: the [journal](crate::session::reports::journal) reports the line later.
 //!
-//! A line of `tracing` calls the subscriber, which is code of others and may block or panic. The
+//! A line of `tracing` calls the subscriber, which is third-party code and may block or panic. The
 //! task that logs may hold up a heartbeat, or be in the middle of work that no other task finishes.
 //! So a line copies the values of its fields, and the journal's thread reports it
 //! (docs/protocol.md#told-apart). Without a subscriber for its level, a line costs one comparison.

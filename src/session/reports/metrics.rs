@@ -1,5 +1,5 @@
 //! The metrics, through the `metrics` facade. Only the journal's thread calls this module, because
-//! the recorder is code of others.
+//! the recorder is third-party code.
 //!
 //! The names are part of the public interface; see docs/observability.md.
 
