@@ -85,6 +85,9 @@ impl<T> Future for CallTask<T> {
     type Output = Result<T, RequestFailure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // A task without a result has panicked, or was dropped with its runtime. The supervisor
+        // publishes the end of the client before the runtime ends, so `why_ended` can tell the two
+        // apart.
         let ended = ready!(Pin::new(&mut self.running).poll(context));
         Poll::Ready(ended.map_err(|_| self.client.why_ended()))
     }
