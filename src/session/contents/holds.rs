@@ -1,5 +1,16 @@
 //! The locks that are held in one session, and those that are lost with a node that is kept.
 //!
+//! ```text
+//!   registration of the lock |  table             | who reads it
+//!   -------------------------+--------------------+--------------------------------------------
+//!   Active, without a lease  |  active            | heartbeats, the clock, the end of the session
+//!   Active, with a lease     |  active, and       | the same, and the lease thread at the end of
+//!                            |  hold_lease_ends   | the lease
+//!   Kept until a moment      |  kept              | the heartbeat task, which releases the node at
+//!                            |                    | that moment
+//!   None                     |  -                 |
+//! ```
+//!
 //! Heartbeats check the nodes of held locks (docs/protocol.md#node-deleted-by-hand). The session
 //! notifies locks when its lease expires, when a lease that their caller has set ends
 //! (docs/protocol.md#lease-over), when the session ends, and when the node of a lost lock need not
@@ -100,6 +111,7 @@ impl Registered {
         lock: &Arc<dyn SessionLock>,
         lease_end: Option<Moment>,
     ) {
+        // An earlier end of the lease would end a lock whose lease the caller has extended.
         self.deactivate(number);
         self.active.insert(
             number,
@@ -132,6 +144,8 @@ impl SessionLocks {
     /// of its state. Returns whether this is the first lock that is held, and the end of the lease
     /// that its caller has set.
     pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
+        // The mutex of the table is locked before that of the lock's state, here and wherever both
+        // are needed. A lock calls this function after it has unlocked its state.
         let number = lock.number();
         let mut state = self.0.lock();
         let none = state.active.is_empty();
@@ -139,26 +153,33 @@ impl SessionLocks {
         // The registration is read under the mutex, so that the later of two threads that have changed
         // the state registers both changes.
         match lock.registration() {
+            // The lock is held, or is lost and its node is left to the session or a conversion.
             Registration::Active { lease_end } => {
                 state.kept.remove(&number);
                 state.activate(number, lock, lease_end);
                 new_end = lease_end;
             }
+            // Heartbeats do not check the node of a lost lock, because the end of that node changes
+            // nothing for the holder.
             Registration::Kept { until } => {
                 state.deactivate(number);
                 state.kept.insert(number, (until, Arc::clone(lock)));
             }
+            // The lock is released, or its node does not exist, or cleanup has the node.
             Registration::None => {
                 state.kept.remove(&number);
                 state.deactivate(number);
             }
         }
+        // The lease thread has to be woken for the first lock of a session only: the others have
+        // the same session lease.
         (none && !state.active.is_empty(), new_end)
     }
 
     /// Returns the locks whose hold leases have ended.
     pub(crate) fn hold_leases_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
         let state = self.0.lock();
+        // The ends are ordered, so locks whose leases last longer cost nothing here.
         let over = state
             .hold_lease_ends
             .iter()
@@ -199,6 +220,7 @@ impl SessionLocks {
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next
     /// one.
     pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn SessionLock>>, Option<Duration>) {
+        // Losses are rare, so the whole table is read. `since` is zero for a moment that has passed.
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.0.lock().kept.values() {
             match until.since(now) {
@@ -249,17 +271,23 @@ impl<L: SessionLock> Bound<L> {
         let Some(bond) = self.0.lock().clone() else {
             return;
         };
+        // The first hold that is lost takes all references. So of two threads that lose two holds
+        // at the same time one notifies the others, and the notified holds notify none.
         let holds = std::mem::take(&mut *bond.holds.lock());
+        // A hold without references has been released, and has no holder to notify.
         let told = holds.iter().filter_map(Weak::upgrade);
         let told: Vec<_> = told
             .filter_map(|hold| event(&hold).map(|event| (hold, event)))
             .collect();
         if told.is_empty() {
+            // The session ends all holds of the value separately, so each reports its own path.
             return;
         }
         // The path is set before the others are notified, so that a task that finds one of them
         // lost can report which was lost first.
         bond.first_lost.get_or_init(|| path.into());
+        // The lost hold is among them, and ignores the event. No mutex is locked here, because an
+        // event calls wakers of other executors.
         for (hold, event) in told {
             hold.on(event);
         }
