@@ -135,6 +135,7 @@ impl Drop for Ticket {
                 return false;
             };
             *count.get_mut() -= 1;
+            // A flush waits for attempts, so only the last ticket of an attempt can end its wait.
             let is_last = *count.get() == 0;
             if is_last {
                 count.remove();
@@ -162,11 +163,15 @@ impl Cleanup {
     /// Submits an item. The length of the queue is bounded by the number of nodes, which the slots
     /// of the path locks limit.
     pub(crate) fn submit(&self, item: CleanupItem) {
+        // The nodes are marked by the thread that submits them, so that a later try of that thread
+        // takes none of them for a live contender.
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.mark_leaving(item.directory.child(name));
         match &item.orphan {
             Orphan::Node(name) | Orphan::Hold { name, .. } => leave(name),
             Orphan::Nodes(names) => names.iter().for_each(|name| leave(name)),
+            // The node has no name yet. The abandoned create in the item marks the node as no live
+            // contender until the name is known.
             Orphan::UnknownCreate { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
@@ -226,6 +231,7 @@ type OpenItems = Vec<(CleanupItem, Ticket)>;
 pub(crate) async fn run(mut items: CleanupQueue) {
     let mut tasks = CleanupTasks::default();
     let mut open = true;
+    // After the last sender is dropped, no item can arrive, but the tasks that run are completed.
     while open || !tasks.running.is_empty() {
         tokio::select! {
             item = items.recv(), if open => match item {
@@ -262,6 +268,7 @@ impl CleanupTasks {
         }
         let group = (item.session.number, item.directory.clone());
         match self.waiting.get_mut(&group) {
+            // The group is being settled. Its list may have been sent before this create.
             Some(others) => others.push((item, ticket)),
             None => self.settle(group, vec![(item, ticket)]),
         }
@@ -270,6 +277,7 @@ impl CleanupTasks {
     /// Starts one task that settles the creates of a group. Further creates of that group wait from
     /// now on.
     fn settle(&mut self, group: CreateGroup, items: OpenItems) {
+        // The entry shows, even without items, that the group is being settled.
         self.waiting.insert(group.clone(), OpenItems::new());
         let task = self.running.spawn(here(settle_together(items))).id();
         self.settling.insert(task, group);
@@ -286,6 +294,8 @@ impl CleanupTasks {
         for (item, ticket) in found {
             self.running.spawn(here(alone(item, ticket)));
         }
+        // The group ends after a panic too. Otherwise the creates that have arrived since would wait
+        // for a task that no longer exists.
         if let Some(group) = self.settling.remove(&task) {
             let more = self.waiting.remove(&group).unwrap_or_default();
             if !more.is_empty() {
@@ -302,6 +312,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
         return found;
     };
     let (session, directory) = (Arc::clone(&first.session), first.directory.clone());
+    // One answer decides all creates of the group, so the name of the first serves for all.
     let Orphan::UnknownCreate { beginning, .. } = &first.orphan else {
         return found;
     };
@@ -327,11 +338,13 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                 found.push((item, ticket));
             }
             (Ok(_), None) => {
-                // The create may still happen, if a server has its request.
+                // No node exists, and none is expected any more. The id is remembered nevertheless,
+                // for a server that still has the request.
                 session.unknown_creates.remember(&directory, id);
                 drop(item.until_gone.take());
                 finish(item.done, Ok(()));
             }
+            // The session has ended, and the node with it, or the servers refuse the requests.
             (Err(error), _) => {
                 if let ReleaseError::Refused { source, .. } = error {
                     create.keep_counted();
@@ -356,7 +369,8 @@ async fn look_behind(
 ) -> Result<Vec<String>, ReleaseError> {
     // The deletion of a name that cannot exist is a committed write of this session. Once it is
     // answered, everything that the session sent before is decided. A `sync` proves less, because a
-    // deposed leader answers it.
+    // deposed leader answers it. The name cannot exist, because the servers append a number to the
+    // name of each node that is created with it.
     let window = &session.windows.removals;
     delete(session, directory, beginning, window).await?;
     repeat_until_decided(
@@ -366,6 +380,7 @@ async fn look_behind(
         window,
         |handle| async move {
             match handle.list_children(directory.server()).await {
+                // The directory does not exist, so no create in it has made a node.
                 Err(zk::Error::NoNode) => Ok(Vec::new()),
                 answer => answer,
             }
@@ -389,6 +404,7 @@ async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
         let (node, error) = (node.as_str(), source);
         log::error!(node, %error, "a lock node could not be deleted and stays until its session ends");
     }
+    // A release is reported by its call. Only the nodes that attempts have left are reported here.
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
         let (path, node) = (directory.user(), name);
         log::debug!(
@@ -401,6 +417,7 @@ async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
     // may have it by then.
     drop(until_gone);
     finish(done, result);
+    // The ticket is dropped last, so that a flush returns after all of this.
     drop(ticket);
     OpenItems::new()
 }
@@ -419,6 +436,8 @@ async fn settle(
             name,
             hand_over: may,
         } => {
+            // A hand-over replaces the deletion. If it is refused, nothing is deleted yet; if it is not
+            // answered, the deletion may find that the node is gone.
             let handed_over = if *may {
                 hand_over(session, directory, name).await?
             } else {
@@ -441,7 +460,9 @@ async fn settle(
                     Err(refused @ ReleaseError::Refused { .. }) => {
                         result = result.and(Err(refused));
                     }
+                    // The session has ended, and the other nodes with it.
                     Err(over) => return Err(over),
+                    // A node that was never created needs no deletion.
                     Ok(_) => {}
                 }
             }
