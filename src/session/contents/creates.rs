@@ -89,7 +89,8 @@ struct SentCreate {
     /// The number of [`AbandonedCreate`]s for this create. An attempt has one while it answers its
     /// caller, and cleanup has another, which begins before the first one ends.
     abandoned: usize,
-    /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes them.
+    /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes
+    /// them.
     waiting: Vec<oneshot::Sender<()>>,
 }
 

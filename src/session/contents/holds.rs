@@ -150,8 +150,8 @@ impl SessionLocks {
         let mut state = self.0.lock();
         let none = state.active.is_empty();
         let mut new_end = None;
-        // The registration is read under the mutex, so that the later of two threads that have changed
-        // the state registers both changes.
+        // The registration is read under the mutex, so that the later of two threads that have
+        // changed the state registers both changes.
         match lock.registration() {
             // The lock is held, or is lost and its node is left to the session or a conversion.
             Registration::Active { lease_end } => {
@@ -220,7 +220,8 @@ impl SessionLocks {
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next
     /// one.
     pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn SessionLock>>, Option<Duration>) {
-        // Losses are rare, so the whole table is read. `since` is zero for a moment that has passed.
+        // Losses are rare, so the whole table is read. `since` is zero for a moment that has
+        // passed.
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.0.lock().kept.values() {
             match until.since(now) {

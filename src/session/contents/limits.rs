@@ -98,8 +98,8 @@ impl WatchLimit {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // The client library may keep the path a little longer, until it has handled the drop of its
-        // watcher. `MAX_BYTES` leaves room for that.
+        // The client library may keep the path a little longer, until it has handled the drop of
+        // its watcher. `MAX_BYTES` leaves room for that.
         let mut watched = self.limit.paths.lock();
         if let Some(count) = watched.count.get_mut(&self.path) {
             *count -= 1;

@@ -140,8 +140,8 @@ impl Nodes {
             if owner.is_none() && !state.leaving.contains_key(&path) {
                 self.creates.became(&path);
             }
-            // A node may be marked twice, first by its attempt and then by cleanup. Its owner and the
-            // tasks that wait for its end stay.
+            // A node may be marked twice, first by its attempt and then by cleanup. Its owner and
+            // the tasks that wait for its end stay.
             let node = state.leaving.entry(path).or_default();
             node.owner = owner.or_else(|| node.owner.take());
         });

@@ -8,8 +8,8 @@
 //!
 //! Cleanup does not find a node if the servers refuse the requests of cleanup. Otherwise the create
 //! can be carried out late only if a server keeps its request back until after the write behind
-//! which cleanup lists. ZooKeeper does not, because it processes the requests of a session in order.
-//! But an entry costs little, and a forgotten node would cost the lock.
+//! which cleanup lists. ZooKeeper does not, because it processes the requests of a session in
+//! order. But an entry costs little, and a forgotten node would cost the lock.
 //!
 //! Creates that cleanup has not looked for yet are in [`creates`](super::creates), which limits
 //! their number and so never forgets one. The creates in this table have no other limit, so when

@@ -180,7 +180,8 @@ impl Cleanup {
         }
     }
 
-    /// Returns the number of a new attempt that may get this many holds, each of which has a number.
+    /// Returns the number of a new attempt that may get this many holds, each of which has a
+    /// number.
     pub(crate) fn number(&self, holds: u32) -> AttemptNumber {
         let mut number = AttemptNumber::default();
         self.pending.send_if_modified(|tickets| {
@@ -294,8 +295,8 @@ impl CleanupTasks {
         for (item, ticket) in found {
             self.running.spawn(here(alone(item, ticket)));
         }
-        // The group ends after a panic too. Otherwise the creates that have arrived since would wait
-        // for a task that no longer exists.
+        // The group ends after a panic too. Otherwise the creates that have arrived since would
+        // wait for a task that no longer exists.
         if let Some(group) = self.settling.remove(&task) {
             let more = self.waiting.remove(&group).unwrap_or_default();
             if !more.is_empty() {
@@ -436,8 +437,8 @@ async fn settle(
             name,
             hand_over: may,
         } => {
-            // A hand-over replaces the deletion. If it is refused, nothing is deleted yet; if it is not
-            // answered, the deletion may find that the node is gone.
+            // A hand-over replaces the deletion. If it is refused, nothing is deleted yet; if it is
+            // not answered, the deletion may find that the node is gone.
             let handed_over = if *may {
                 hand_over(session, directory, name).await?
             } else {

@@ -148,8 +148,8 @@ pub(crate) async fn hand_over(
         return session_ended(session, directory);
     };
     let error = match answer {
-        // One transaction has deleted the node while that of the next attempt existed. No other node
-        // is between the two, so the next attempt holds the lock from here on.
+        // One transaction has deleted the node while that of the next attempt existed. No other
+        // node is between the two, so the next attempt holds the lock from here on.
         Ok(_) => {
             session.nodes.gone(own, Gone::HandedOver { to: &next });
             observer::handed_over(directory, name, &next);
@@ -157,7 +157,8 @@ pub(crate) async fn hand_over(
         }
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
             // Either the node of the next attempt or the released node does not exist, or the
-            // client may not read the node of the next attempt. The transaction has changed nothing.
+            // client may not read the node of the next attempt. The transaction has changed
+            // nothing.
             return match session.judge(&source) {
                 FailureKind::SessionGone => session_ended(session, directory),
                 _ => Ok(HandOver::NotDone),
@@ -208,8 +209,8 @@ pub(crate) async fn delete_after(
                 Ok(()) => Ok(Deleted::ByUs),
                 // An earlier request without an answer was carried out, most likely.
                 Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
-                // This client had not requested the deletion before. Another process has deleted the
-                // node, or the node was never created.
+                // The deletion was not requested before. Another process has deleted the node, or
+                // the node was never created.
                 Err(zk::Error::NoNode) => Ok(Deleted::Before),
                 Err(error) => Err(error),
             }

@@ -2,16 +2,16 @@
 //! this module, and waits for them only in a flush and in a release. This module never deletes a
 //! node whose owner may still be alive.
 //!
-//! 1. A guard, an attempt or a conversion ends, on any thread. The drop of its value submits the
-//!    orphans: nodes by name, and creates without an answer by id ([`cleanup`]). From then on no try
-//!    of this client takes them for live contenders.
-//! 2. The cleanup task, on the session's thread, finds the nodes of the creates by a list that
+//! 1. A guard, an attempt or a conversion ends, on any thread. Its orphans are submitted to
+//!    [`cleanup`]: nodes by name, and creates without an answer by id. From then on no try of this
+//!    client takes them for live contenders.
+//! 2. The task of cleanup, on the session's thread, finds the nodes of the creates by a list that
 //!    follows a write.
-//! 3. Each node is deleted, or a transaction hands its lock over to the next attempt ([`deletion`]).
-//!    A request without a definite answer is repeated until the session ends, because a node that is
-//!    forgotten blocks its lock until then.
-//! 4. The queue of the directory is notified how the node ended, the slot of the attempt is free, and
-//!    the caller of `release` gets the result.
+//! 3. Each node is deleted, or a transaction hands its lock over to the next attempt
+//!    ([`deletion`]). A deletion without a definite answer is repeated until the session ends,
+//!    because a node that is forgotten blocks its lock until then.
+//! 4. The queue of the directory is notified how the node ended, the slot of the attempt is free,
+//!    and the caller of `release` gets the result.
 
 pub(crate) mod cleanup;
 pub(crate) mod deletion;

@@ -107,8 +107,8 @@ impl<'a> Repetition<'a> {
     /// because a request that ends every session would otherwise cause new sessions without a
     /// limit.
     pub(crate) async fn in_next_session(&mut self) -> bool {
-        // Any session may end while a request is under way, so the first end costs no pause. From the
-        // second end on, the request itself may be the reason.
+        // Any session may end while a request is under way, so the first end costs no pause. From
+        // the second end on, the request itself may be the reason.
         if let Some(failures) = self.sessions.checked_sub(1) {
             let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else {
                 return false;

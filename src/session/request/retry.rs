@@ -47,8 +47,8 @@ use crate::protocol::failure::FailureKind;
 /// let client = builder.connect(&servers).await?;
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
-/// // The servers go away. When the session has ended, the client asks for another, and after two more tries the
-/// // call fails.
+/// // The servers go away. When the session has ended, the client asks for another, and after two
+/// // more tries the call fails.
 /// # server.stop();
 /// let error = mutex.lock().await.unwrap_err();
 /// assert_eq!(error.kind(), Some(ErrorKind::Connection));
@@ -210,9 +210,9 @@ impl RetryPolicy {
         self.pause_with(retry, elapsed, fastrand::u64(..))
     }
 
-    /// Returns the pause before repetition number `failures` of a request (0 is the first). `elapsed`
-    /// is the time on the clock of the policy. `None` if the policy is exhausted. The first
-    /// repetition is sent at once, unless the server was busy. (The usual failure is a lost
+    /// Returns the pause before repetition number `failures` of a request (0 is the first).
+    /// `elapsed` is the time on the clock of the policy. `None` if the policy is exhausted. The
+    /// first repetition is sent at once, unless the server was busy. (The usual failure is a lost
     /// connection, and the client waits for the next connection anyway.)
     pub(crate) fn pause_before_repetition(
         &self,
