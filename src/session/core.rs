@@ -324,8 +324,8 @@ impl Core {
                 Phase::Live(session) if session.end_reason().is_none() => {
                     return Ok(Arc::clone(session));
                 }
-                // A session that has ended stays published until the supervisor notices the end.
-                // The call waits for the supervisor, which publishes the next phase soon.
+                // The call waits for the supervisor, which has yet to notice the end of this
+                // session, or for the round of connecting that is under way.
                 Phase::Live(_) | Phase::Connecting => {}
                 // A round of connecting that failed before this call does not count, so the call
                 // requests another.

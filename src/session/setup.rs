@@ -1,10 +1,10 @@
 //! Creates a client from its options, and starts the thread on which its sessions run.
 //!
-//! Options that are invalid whatever the servers answer are refused here, before any connection:
-//! the connect string, the name, credentials, TLS. Then the lease thread is started, unless the
-//! process already has one, and the client's thread, which runs the supervisor and the cleanup.
-//! With [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls that
-//! need a session wait for it.
+//! Options that no answer of a server could make valid are refused here, before any connection: the
+//! connect string, the name, credentials, TLS. Then the lease thread is started, unless the process
+//! already has one, and the client's thread, which runs the supervisor and the cleanup. With
+//! [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls that need
+//! a session wait for it.
 //!
 //! The core exists before the first session. So if a call that connects is dropped, the core is
 //! dropped too, which stops the thread.
@@ -166,8 +166,8 @@ impl Setup {
 /// Connects a new client to `host:port[,host:port…][/namespace]`.
 pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, ConnectError> {
     let (connected, first) = oneshot::channel();
-    // Created before the first try: if this future is dropped, the drop of the core stops the
-    // thread.
+    // The core is created before the first try. If this future is dropped, the drop of the core
+    // stops the thread.
     let core = start(setup, servers, Some(connected))?;
     match first.await {
         Ok(Ok(())) => Ok(core),

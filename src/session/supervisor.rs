@@ -295,6 +295,7 @@ pub(super) async fn supervise(
         Some(connected) => {
             let dialled = tokio::select! {
                 dialled = dialer.dial() => dialled,
+                // The caller has left, and dropped the core. No task waits for a confirmation.
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             match dialled {

@@ -205,12 +205,13 @@ async fn mkdir(
     while let Some(path) = next {
         match handle.create(path, &[], options).await {
             // The parent is missing, so the parent is the next node to create. On the way down the
-            // parent existed a moment ago, so another process has deleted it.
+            // parent existed a moment ago. If it is missing then, another process has deleted it,
+            // and the caller decides whether to begin again.
             Err(zk::Error::NoNode) if up && above(path) != "/" => {
                 below.push(path);
                 next = Some(above(path));
             }
-            // Another process may have created the node at the same time, which is just as good.
+            // The node may exist already, because another process has created it at the same time.
             Ok(_) | Err(zk::Error::NodeExists) => (next, up) = (below.pop(), false),
             Err(error) => return Err(error),
         }

@@ -258,10 +258,11 @@ impl CleanupTasks {
     /// Starts the work on an item, or makes the item wait for the task of its group.
     fn begin(&mut self, item: CleanupItem, ticket: Ticket) {
         if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
-            // The first request is sent at once where it may be, so that what is sent by a task
-            // that was started after the item was submitted is behind it: a create that overtook
-            // the deletion of its client's last node would wait for that node. After a panic the
-            // drop of the item tells its receiver.
+            // The first request of the work is sent before this function returns, if the work need
+            // not wait for a slot. So a create that is sent by a task that started after the
+            // submission is behind the deletion. Otherwise the create could overtake the deletion
+            // of its client's last node, and would wait for that node. After a panic, the drop of
+            // the item notifies its receiver.
             if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
                 self.running.spawn(here(work));
             }
@@ -349,7 +350,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
             (Err(error), _) => {
                 if let ReleaseError::Refused { source, .. } = error {
                     create.keep_counted();
-                    // A later list of the directory may show it.
+                    // A later list of the directory may show the node.
                     session.unknown_creates.remember(&directory, id);
                     let path = directory.user();
                     log::error!(path, id, %source, "whether a lock node was created could not be found out");

@@ -152,7 +152,7 @@ impl RetryPolicy {
     }
 
     /// Returns a policy of further tries, with the same `pause` before each, until `most` has
-    /// passed since the first failure.
+    /// passed on the clock of the policy, whose start the page of `RetryPolicy` gives.
     ///
     /// # Examples
     /// ```
