@@ -1,14 +1,14 @@
 //! The locks that are held in one session, and those that are lost with a node that is kept.
 //!
 //! ```text
-//!   registration of the lock |  table             | who reads it
-//!   -------------------------+--------------------+--------------------------------------------
-//!   Active, without a lease  |  active            | heartbeats, the clock, the end of the session
-//!   Active, with a lease     |  active, and       | the same, and the lease thread at the end of
-//!                            |  hold_lease_ends   | the lease
-//!   Kept until a moment      |  kept              | the heartbeat task, which releases the node at
-//!                            |                    | that moment
-//!   None                     |  -                 |
+//!   registration of the lock | table           | read
+//!   -------------------------+-----------------+------------------------------------------------
+//!   Active, without a lease  | active          | by heartbeats, when the session lease expires,
+//!                            |                 | and when the session ends
+//!   Active, with a lease     | active, and     | in the same cases, and when the lease of the
+//!                            | hold_lease_ends | hold ends
+//!   Kept until a moment      | kept            | at that moment, and when the session ends
+//!   None                     |                 |
 //! ```
 //!
 //! Heartbeats check the nodes of held locks (docs/protocol.md#node-deleted-by-hand). The session

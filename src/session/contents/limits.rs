@@ -10,8 +10,8 @@
 //! count twice, so a group counts the watch of its children by a separate path.
 //!
 //! A session's requests are answered in order, so a heartbeat waits for every request that was sent
-//! before it. Without this limit, three thousand waiters of one lock, whose requests were sent at
-//! once, made their process lose another lock.
+//! before it. Without a limit on the unanswered requests, three thousand waiters of one lock, whose
+//! requests were sent at once, made their process lose another lock.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

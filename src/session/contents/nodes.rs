@@ -251,7 +251,8 @@ impl Nodes {
 
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
-        // After this wait the node is known, if it exists.
+        // After this wait the node is known, if it exists. The end of the session wakes none of
+        // these tasks, so the caller waits for that too.
         self.creates.until_known(node_name(path)).await;
         let gone = {
             let mut state = self.state.lock();

@@ -12,17 +12,17 @@
 //!       '     --> Unknown: the node may be deleted ---------. |
 //!                                                           v v
 //!                                         delete_after, repeated until one of these:
-//!           ByUs         a request was answered                  the waiters behind go on
-//!           PerhapsByUs  `NoNode` after an unanswered request    the waiters behind list
-//!           Before       `NoNode` to the first request           the waiters behind list
-//!           Refused      the node stays: a refused orphan        the waiters behind list
+//!     ByUs         a request was answered                 its waiters inherit its wait, or list
+//!     PerhapsByUs  `NoNode` after an unanswered request   its waiters list
+//!     Before       `NoNode` to the first request          its waiters list
+//!     Refused      the node stays: a refused orphan       its waiters list
 //! ```
 //!
 //! A plain [`delete`] is repeated, and each repetition knows that an earlier request may have
-//! deleted the node. The record of the session's nodes is told how the node ended, because only a
-//! deletion by this client shows what happened to the waiters behind the node ([`Gone`]). A refusal
-//! makes the node a refused orphan (docs/protocol.md#refused-orphan), whose deletion a flush
-//! requests once more.
+//! deleted the node. The owner of the node is notified how the node ended, because only a deletion
+//! by this client shows what happened to the waiters behind the node ([`Gone`]). A refusal makes
+//! the node a refused orphan (docs/protocol.md#refused-orphan), whose deletion a flush requests
+//! once more.
 
 use zookeeper_client as zk;
 
