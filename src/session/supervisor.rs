@@ -434,6 +434,8 @@ async fn watch_session(
             return SessionEnd::Stalled;
         }
         match state {
+            // A server in read-only mode, which a connector of the user may allow, refuses writes.
+            // So the lease is not renewed there, and expires.
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 session.connected();
                 shared.publish_state(ConnectionState::Connected);
@@ -444,6 +446,8 @@ async fn watch_session(
                 session.lease.set_connected(false);
                 shared.publish_state(ConnectionState::Suspended);
             }
+            // The servers have reported the end, or the client library has given the session up by
+            // its clock. `expired` records which of the two.
             zk::SessionState::Expired => {
                 session.expired();
                 return SessionEnd::Ended;
@@ -452,6 +456,8 @@ async fn watch_session(
                 session.end(LostReason::Closed);
                 return SessionEnd::AuthFailed;
             }
+            // The client library closes a session after its last handle is dropped, which the end
+            // of the session does. So the session has ended before this state.
             zk::SessionState::Closed => {
                 session.end(LostReason::Closed);
                 return SessionEnd::Ended;

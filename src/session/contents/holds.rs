@@ -125,6 +125,8 @@ impl Registered {
     }
 
     fn deactivate(&mut self, number: HoldNumber) {
+        // The caller of `update` has another reference to the lock. So the last one is never
+        // dropped here, under the mutex, where the drop could call other code.
         if let Some(end) = self
             .active
             .remove(&number)
@@ -141,8 +143,8 @@ impl Registered {
 
 impl SessionLocks {
     /// Registers a lock under its current state, or forgets it. A lock calls this after each change
-    /// of its state. Returns whether this is the first lock that is held, and the end of the lease
-    /// that its caller has set.
+    /// of its state. Returns whether this is the first active lock, and the end of the lease that
+    /// its caller has set.
     pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
         // The mutex of the table is locked before that of the lock's state, here and wherever both
         // are needed. A lock calls this function after it has unlocked its state.
@@ -200,12 +202,13 @@ impl SessionLocks {
         !self.0.lock().active.is_empty()
     }
 
-    /// Returns the held locks.
+    /// Returns the active locks: the held ones, and lost locks whose node the session or a
+    /// conversion still has.
     pub(crate) fn active(&self) -> Vec<Arc<dyn SessionLock>> {
         self.0.lock().locks().map(Arc::clone).collect()
     }
 
-    /// Returns the nodes of the held locks.
+    /// Returns the nodes of the active locks. [`LockNode::is_held`] shows which of them are held.
     pub(crate) fn nodes(&self) -> Vec<LockNode> {
         self.0.lock().locks().map(LockNode::new).collect()
     }
