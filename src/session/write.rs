@@ -145,8 +145,8 @@ impl Session {
             }
             for result in &results {
                 // The result does not show the mode of the create, so each node may be persistent.
-                // A Stat without an owner, as ZooKeeper 3.8.0 sends it (ZOOKEEPER-4026), proves
-                // nothing and is accepted.
+                // An invalid Stat, as ZooKeeper 3.8.0 sends it in a transaction (ZOOKEEPER-4026),
+                // proves nothing and is accepted.
                 if let zk::MultiWriteResult::Create { stat, .. } = result {
                     self.check_created(stat, true).map_err(failed)?;
                 }

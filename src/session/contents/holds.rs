@@ -208,7 +208,7 @@ impl SessionLocks {
         self.0.lock().locks().map(Arc::clone).collect()
     }
 
-    /// Returns the nodes of the active locks. [`LockNode::is_held`] shows which of them are held.
+    /// Returns the nodes of the active locks. `LockNode::is_held` shows which of them are held.
     pub(crate) fn nodes(&self) -> Vec<LockNode> {
         self.0.lock().locks().map(LockNode::new).collect()
     }
