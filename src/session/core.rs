@@ -99,6 +99,9 @@ impl Core {
         let (started, mut pending) = (Instant::now(), self.cleanup.pending());
         // Attempts that begin after this call are not waited for.
         let limit = pending.borrow().next;
+        // Nodes that were left before this call belong to this session or to an earlier one. A
+        // ticket of cleanup counts each earlier session with nodes until the servers have ended
+        // that session (docs/protocol.md#close-confirmed).
         let session = self.live();
         let live = session.clone();
         // The task is detached, so that a caller that leaves does not stop the deletions.
@@ -107,7 +110,10 @@ impl Core {
                 // An error is impossible: cleanup lives as long as its thread.
                 let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
                 match live {
+                    // A refused orphan has no ticket any more, because the work on it has ended. So
+                    // its deletion is requested once more (docs/protocol.md#refused-orphan).
                     Some(session) => retry_refused_orphans(&session).await,
+                    // Refused orphans end with their session, and there is none.
                     None => Ok(()),
                 }
             };
@@ -116,11 +122,13 @@ impl Core {
         match flushed.detach().await {
             // The client is closed, so its nodes are deleted with its sessions.
             Err(_) if self.is_closed() && self.end_is_confirmed().await => Ok(()),
+            // The client is closed without a confirmation, or the task has panicked.
             Err(_) => Err(ReleaseError::SessionNotClosed {
                 waited: started.elapsed(),
             }),
             Ok(Ok(flushed)) => flushed,
             Ok(Err(_)) => {
+                // An attempt that has left several nodes counts once.
                 let pending = self.cleanup.pending().borrow().count_before(limit);
                 let refused =
                     session.map_or(0, |session| session.nodes.refused_orphans(None).len());
@@ -152,6 +160,8 @@ impl Core {
     /// Waits until the client is closed. Returns whether the servers have confirmed the end of its
     /// sessions.
     pub(crate) async fn end_is_confirmed(&self) -> bool {
+        // The caller's executor polls this wait. A panic of its waker must not end the supervisor,
+        // which sends the value.
         let mut closed = self.shared.session_closed.subscribe();
         let confirmed = waker::contain(closed.wait_for(Option::is_some)).await;
         matches!(confirmed.as_deref(), Ok(Some(true)))
@@ -172,6 +182,8 @@ impl Core {
 
     /// Ends every call that acquires a lock, now or later, as if the client were closed.
     pub(crate) fn begin_drain(&self) {
+        // The value is stored before the tasks are woken. A task whose wait begins after the
+        // notification reads it instead.
         self.shared.drained.store(true, Ordering::SeqCst);
         // Panics in the wakers of callers are contained; the other wakers belong to this client's
         // runtime.
@@ -221,12 +233,15 @@ impl Core {
     /// Returns whether missing directories are created as containers, which is the case unless the
     /// servers do not support them.
     pub(crate) fn makes_containers(&self) -> bool {
+        // No other value depends on this one. An attempt that reads an old value asks the servers
+        // once more, and finds out by itself.
         !self.no_containers.load(Ordering::Relaxed)
     }
 
     /// Creates missing directories as ordinary nodes from now on, because the servers do not
     /// support containers.
     pub(crate) fn make_no_containers(&self) {
+        // Several attempts may find this out at the same time. Only the first of them logs it.
         if !self.no_containers.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "the servers do not know containers: missing directories are created as ordinary nodes from now on, and stay"
@@ -246,6 +261,8 @@ impl Core {
     {
         let mut repetition = Repetition::new(self.retry);
         loop {
+            // The core never returns a session that is known to have ended, so the loop waits for
+            // the next one.
             let session = self.session().await.map_err(Unanswered::NoSession)?;
             match repetition
                 .repeat(&session, |handle| request(Arc::clone(&session), handle))
@@ -253,6 +270,8 @@ impl Core {
             {
                 Ok(answer) => return Ok(answer),
                 Err(Unanswered::NoSession(SessionGone)) => {
+                    // Whether the ended session carried out the request is unknown. The effect of
+                    // the repetition has to allow for both.
                     if !repetition.in_next_session().await {
                         return Err(Unanswered::GaveUp(FailureKind::SessionGone.into()));
                     }
@@ -288,6 +307,8 @@ impl Core {
     /// Returns the current session; `None` if there is none, or it has ended.
     pub(crate) fn live(&self) -> Option<Arc<Session>> {
         match &*self.shared.phase.borrow() {
+            // A session that has ended stays published until the supervisor replaces it, and counts
+            // as none.
             Phase::Live(session) if session.end_reason().is_none() => Some(Arc::clone(session)),
             _ => None,
         }
@@ -303,15 +324,20 @@ impl Core {
                 Phase::Live(session) if session.end_reason().is_none() => {
                     return Ok(Arc::clone(session));
                 }
+                // The call waits for the supervisor, which has yet to notice the end of this
+                // session, or for the round of connecting that is under way.
                 Phase::Live(_) | Phase::Connecting => {}
                 // A round of connecting that failed before this call does not count, so the call
                 // requests another.
                 Phase::Down(_) if first => self.shared.wanted.notify_one(),
+                // A round has failed while this call waited. A call waits for one round only, whose
+                // length the retry policy defines (docs/protocol.md#next-round).
                 Phase::Down(error) => return Err(NoSession::Unreachable(error.clone())),
                 Phase::Closed(CloseReason::Closed) => return Err(NoSession::Closed),
                 Phase::Closed(CloseReason::AuthFailed) => return Err(NoSession::AuthFailed),
             }
             first = false;
+            // An error is impossible: the core has the sender.
             if phases.changed().await.is_err() {
                 return Err(NoSession::Closed);
             }
@@ -321,6 +347,8 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        // The supervisor has the shared state, but no reference to the core. So the supervisor runs
+        // until this value reaches it, and then closes the session.
         self.shared.stop.send_replace(true);
     }
 }

@@ -1,10 +1,10 @@
 //! Creates a client from its options, and starts the thread on which its sessions run.
 //!
-//! Options that are invalid whatever the servers answer are refused here, before any connection:
-//! the connect string, the name, credentials, TLS. Then the lease thread is started, unless the
-//! process already has one, and the client's thread, which runs the supervisor and the cleanup.
-//! With [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls that
-//! need a session wait for it.
+//! Options that no answer of a server could make valid are refused here, before any connection: the
+//! connect string, the name, credentials, TLS. Then the lease thread is started, unless the process
+//! already has one, and the client's thread, which runs the supervisor and the cleanup. With
+//! [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls that need
+//! a session wait for it.
 //!
 //! The core exists before the first session. So if a call that connects is dropped, the core is
 //! dropped too, which stops the thread.
@@ -117,11 +117,14 @@ impl Setup {
     ) -> Result<(Servers, zk::Connector, Option<Handshake>), ConnectError> {
         let mut connector = self.connector.clone().unwrap_or_else(zk::Client::connector);
         for (scheme, credentials) in &self.auth {
+            // The client library sends these credentials again on each new connection.
             connector = connector.with_auth(scheme, credentials);
         }
         #[cfg(feature = "sasl-digest-md5")]
         if let Some((user, password)) = &self.sasl {
             let given = || servers.given.to_owned();
+            // The client library would send some names and passwords in a form that the servers
+            // refuse as wrong credentials, without the reason.
             sasl::check(user, password).map_err(|reason| ConnectError::InvalidCredentials {
                 servers: given(),
                 reason,
@@ -148,6 +151,7 @@ impl Setup {
                 })?;
             return Ok((servers, connector.with_tls(options), Some(handshake)));
         }
+        // A connector of the user may have TLS options, which cannot be read from it.
         if self.connector.is_none() && servers.addresses.iter().any(|address| address.tls) {
             let reason = "`tcp+tls://` needs to know a CA: call `tls` of the builder".to_owned();
             return Err(ConnectError::InvalidConnectString {
@@ -162,8 +166,8 @@ impl Setup {
 /// Connects a new client to `host:port[,host:port…][/namespace]`.
 pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, ConnectError> {
     let (connected, first) = oneshot::channel();
-    // Created before the first try: if this future is dropped, the drop of the core stops the
-    // thread.
+    // The core is created before the first try. If this future is dropped, the drop of the core
+    // stops the thread.
     let core = start(setup, servers, Some(connected))?;
     match first.await {
         Ok(Ok(())) => Ok(core),
@@ -192,18 +196,23 @@ fn start(
         servers: servers.to_owned(),
         reason,
     };
+    // Everything that can be refused without a server is refused before a thread is started.
     let servers = Servers::parse(servers).map_err(unusable)?;
     let namespace = parse_namespace(&servers.namespace)? + &parse_namespace(&setup.namespace)?;
     let unusable = |reason| ConnectError::InvalidName {
         name: setup.name.clone().unwrap_or_default(),
         reason,
     };
+    // Each node of the client contains this description, and other tools print it, so a name that
+    // would spoil a line is refused here.
     let process = Process::new(&host(), setup.name.as_deref()).map_err(unusable)?;
     let credentials = Credentials::new(
         setup.has_credentials(),
         &setup.auth,
         setup.connector.is_some(),
     );
+    // With such an ACL the servers refuse each create, or the client locks itself out of the
+    // directories that it creates. Neither would show before the first lock.
     if credentials.lack(&setup.acl) {
         return Err(ConnectError::NoCredentials {
             servers: servers.given.to_owned(),
@@ -227,6 +236,8 @@ fn start(
         servers: given.clone(),
         source: Arc::new(error),
     };
+    // Without the lease thread no task would be woken at a loss, so a client without that thread is
+    // not created (docs/protocol.md#telling-a-loss).
     session_lease::start_thread().map_err(failed)?;
     let shared = ClientState::new();
     let (cleanup, queue) = Cleanup::new();
@@ -235,9 +246,13 @@ fn start(
     // The session has a separate thread, as in Java's client: a blocked executor must not lose the
     // lock (docs/protocol.md#session-thread).
     let run = async move {
+        // Cleanup runs beside the supervisor, because the supervisor may wait for it
+        // (`settle_down`).
         background::spawn(cleanup::run(queue));
         supervise(supervised, connected, dialer, cleaned, options).await;
     };
+    // The runtime ends when the supervisor returns, and drops all tasks of the client, cleanup
+    // included. Nothing is left to delete by then: the client's sessions are closed, or expire.
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {
         tasks: Tasks::new(runtime, Arc::clone(&shared)),

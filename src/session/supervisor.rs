@@ -224,6 +224,8 @@ impl ClientState {
             "session established"
         );
         self.know(id);
+        // A call that reaches its deadline from now on was not delayed by the last failure to
+        // connect.
         *self.why_no_session.lock() = None;
         // The phase is published before the state, so that a task that is notified of the
         // connection finds the session.
@@ -293,6 +295,7 @@ pub(super) async fn supervise(
         Some(connected) => {
             let dialled = tokio::select! {
                 dialled = dialer.dial() => dialled,
+                // The caller has left, and dropped the core. No task waits for a confirmation.
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             match dialled {
@@ -317,6 +320,8 @@ pub(super) async fn supervise(
     };
     loop {
         let began = clock::now();
+        // The session drops its handle when it ends. The id and the password, by which the client
+        // can still end the session on the servers, are copied before.
         let ending = session.handle().as_ref().map(Ending::new);
         let connections = ConnectionHistory::new(dialer.server_timeout, session.timeout(), began);
         if let Some(spare) = dialer.spare(&session) {
@@ -352,11 +357,15 @@ pub(super) async fn supervise(
             }
             SessionEnd::Ended | SessionEnd::Stalled => {}
         }
+        // The guards were notified when the session ended, before this state is published.
         shared.publish_state(ConnectionState::Lost);
         if let Some(ending) = ending {
+            // The nodes of the ended session would block other clients until it expires.
             dialer.end_last(ending.of(&session, &cleanup));
         }
         match end {
+            // The servers may be slow and not hung, so the next session gives each of them more
+            // time.
             SessionEnd::Stalled => dialer.next_server_timeout.double(),
             _ => {
                 let age = clock::now().since(began);
@@ -380,6 +389,7 @@ pub(super) async fn supervise(
             }
         };
         dialer.end_given_up();
+        // Attempts that wait for a session continue from here, each with a new node.
         session = shared.begin(session.number.next(), handle, options);
     }
 }
@@ -424,14 +434,20 @@ async fn watch_session(
             return SessionEnd::Stalled;
         }
         match state {
+            // A server in read-only mode, which a connector of the user may allow, refuses writes.
+            // So the lease is not renewed there, and expires.
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 session.connected();
                 shared.publish_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
+                // The locks are suspended at once: nothing is granted before the next renewal
+                // (docs/protocol.md#suspended).
                 session.lease.set_connected(false);
                 shared.publish_state(ConnectionState::Suspended);
             }
+            // The servers have reported the end, or the client library has given the session up by
+            // its clock. `expired` records which of the two.
             zk::SessionState::Expired => {
                 session.expired();
                 return SessionEnd::Ended;
@@ -440,6 +456,8 @@ async fn watch_session(
                 session.end(LostReason::Closed);
                 return SessionEnd::AuthFailed;
             }
+            // The client library closes a session after its last handle is dropped, which the end
+            // of the session does. So the session has ended before this state.
             zk::SessionState::Closed => {
                 session.end(LostReason::Closed);
                 return SessionEnd::Ended;
@@ -447,6 +465,8 @@ async fn watch_session(
         }
         state = tokio::select! {
             state = states.changed() => state,
+            // The answer to a request may have ended the session before its state has changed here.
+            // Only the state shows whether the servers refused the credentials.
             _ = session.ended() => match states.peek_state() {
                 zk::SessionState::AuthFailed => return SessionEnd::AuthFailed,
                 _ => return SessionEnd::Ended,
@@ -472,6 +492,8 @@ async fn next(shared: &ClientState, dialer: &mut Dialer) -> Result<zk::Client, C
 /// refused.
 async fn dial_on(shared: &ClientState, dialer: &mut Dialer) -> Option<zk::Client> {
     loop {
+        // Calls wait in this phase. In the phase `Down` they would end with the error of the round
+        // before.
         shared.phase.send_replace(Phase::Connecting);
         let failed = |error: &ConnectError| {
             *shared.why_no_session.lock() = Some(error.clone());

@@ -7,12 +7,11 @@
 //! chooses what happens when the caller leaves:
 //!
 //! - the drop of a [`CallTask`] aborts it, for work that only its caller needs, such as a question;
-//! - [`CallTask::detach`] lets it run to its end, for work that others need too, such as an attempt,
-//!   which deletes its node, or a write, whose outcome must become known.
+//! - [`CallTask::detach`] lets it run to its end, for work that others need too, such as an
+//!   attempt, which deletes its node, or a write, whose outcome must become known.
 //!
-//! A task ends without a result if it panics, or if the client is closed, which drops its tasks at
-//! whatever point they have reached. The caller gets the reason as an error, as after a failed
-//! request.
+//! A task ends without a result if it panics, or if the client is closed, which drops its tasks in
+//! the middle of their work. The caller gets the reason as an error, as after a failed request.
 //!
 //! The module [`request`](crate::session::request) describes how a task sends requests to the
 //! servers.
@@ -85,6 +84,9 @@ impl<T> Future for CallTask<T> {
     type Output = Result<T, RequestFailure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // A task without a result has panicked, or was dropped with its runtime. The supervisor
+        // publishes the end of the client before the runtime ends, so `why_ended` can tell the two
+        // apart.
         let ended = ready!(Pin::new(&mut self.running).poll(context));
         Poll::Ready(ended.map_err(|_| self.client.why_ended()))
     }

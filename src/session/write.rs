@@ -1,12 +1,16 @@
 //! Writes, which renew the lease of the session by their answers (docs/protocol.md#renewal).
 //!
 //! [`Session::write`] sends a write, [`Session::create`] the create of a node, and
-//! [`Session::commit`] a transaction. Each sends when it is called, in the work of a request. The
-//! renewal counts from the moment before the request was sent. An error renews the lease too if
+//! [`Session::commit`] a transaction, in the work of a request. The first two send when they are
+//! called, so that the caller determines the order of its requests. A transaction is sent when its
+//! future is polled first.
+//!
+//! The renewal counts from a moment before the request was sent, because the servers may count the
+//! session timeout from the moment when they receive the request. An error renews the lease too if
 //! only the leader can have decided it, because such an error was committed like any other
-//! transaction; an error that the connected server or the client library may have produced does
-//! not. Directories, and requests for revocation, are written by other functions, and renew no
-//! lease.
+//! transaction. An error that the connected server or the client library may have produced renews
+//! nothing, because a server that is cut off from the leader may return it for many seconds.
+//! Directories, and requests for revocation, are written by other functions, and renew no lease.
 //!
 //! A created node must belong to the session. If it belongs to another session, the servers have
 //! replaced ours, which then ends without a renewal (docs/protocol.md#owner-check).
@@ -65,10 +69,13 @@ impl Session {
         &self,
         send: impl FnOnce() -> F,
     ) -> impl Future<Output = F::Output> {
+        // The clock is read before the request is sent. A task that is paused between the two
+        // renews the lease for less time than it could, but never for more.
         let sent = clock::now();
         let answer = send();
         async move {
             let answer = answer.await;
+            // If the session ends before the answer, this future is dropped and renews nothing.
             if answer.as_ref().err().is_none_or(E::is_renewal) {
                 self.lease.renewed(sent);
             }
@@ -79,10 +86,14 @@ impl Session {
     /// Returns an error, and ends this session, if a node was created in another session. Such a
     /// create renews no lease (docs/protocol.md#owner-check).
     fn check_created(&self, stat: &zk::Stat, may_be_persistent: bool) -> Result<(), zk::Error> {
+        // The owner of a persistent node is 0, and never shows in which session the node was
+        // created.
         let has_no_owner = may_be_persistent && stat.ephemeral_owner == 0;
         if has_no_owner || self.check_owner(stat) {
             Ok(())
         } else {
+            // The session has ended as replaced by now. The error makes the caller treat the
+            // request like any other of an ended session.
             Err(zk::Error::ClientClosed)
         }
     }
@@ -99,6 +110,8 @@ impl Session {
         self.write(move || {
             let created = handle.create(path, data, &mode.with_acls(zk::Acls::new(&acls)));
             async move {
+                // The owner is checked before `write` sees the answer, so that a create in another
+                // session does not renew the lease of this one.
                 let (stat, sequence) = created.await?;
                 let is_ephemeral = matches!(
                     mode,
@@ -123,12 +136,17 @@ impl Session {
         put(&mut writer).map_err(failed)?;
         let committed = async {
             let results = writer.commit().await?;
+            // Callers assign the results to their operations by position. With another length, the
+            // outcome of the transaction counts as unknown.
             if results.len() != operations {
                 return Err(failed(zk::Error::UnexpectedError(
                     "an answer of another length".to_owned(),
                 )));
             }
             for result in &results {
+                // The result does not show the mode of the create, so each node may be persistent.
+                // An invalid Stat, as ZooKeeper 3.8.0 sends it in a transaction (ZOOKEEPER-4026),
+                // proves nothing and is accepted.
                 if let zk::MultiWriteResult::Create { stat, .. } = result {
                     self.check_created(stat, true).map_err(failed)?;
                 }
@@ -162,10 +180,13 @@ impl Core {
         for _ in 0..2 {
             match make(zk::CreateMode::Container).await {
                 Err(zk::Error::Unimplemented) => break,
+                // If this read fails too, the connection was lost for another reason, and the
+                // caller repeats the whole step.
                 Err(zk::Error::ConnectionLoss) => answers(handle).await?,
                 made => return made,
             }
         }
+        // The servers have refused containers by now. The client does not ask for them again.
         self.make_no_containers();
         make(zk::CreateMode::Persistent).await
     }
@@ -183,10 +204,14 @@ async fn mkdir(
     let (mut next, mut below, mut up) = (Some(path).filter(|path| *path != "/"), Vec::new(), true);
     while let Some(path) = next {
         match handle.create(path, &[], options).await {
+            // The parent is missing, so the parent is the next node to create. On the way down the
+            // parent existed a moment ago. If it is missing then, another process has deleted it,
+            // and the caller decides whether to begin again.
             Err(zk::Error::NoNode) if up && above(path) != "/" => {
                 below.push(path);
                 next = Some(above(path));
             }
+            // The node may exist already, because another process has created it at the same time.
             Ok(_) | Err(zk::Error::NodeExists) => (next, up) = (below.pop(), false),
             Err(error) => return Err(error),
         }

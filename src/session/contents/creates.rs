@@ -1,10 +1,29 @@
 //! The creates of one session that are not answered, or whose outcome is unknown, and the total
 //! size of the paths of its nodes (docs/protocol.md#session-nodes).
 //!
+//! ```text
+//!   begin --> sent ---- became: the node is known ------------------> removed, the node counts
+//!              |  '---- end: the servers refused the create --------> removed, nothing counts
+//!              |
+//!              '- abandon: its caller has left without an outcome
+//!                   |
+//!                   v
+//!              abandoned, until the last `AbandonedCreate` is dropped:
+//!                   |--- the node is known, or does not exist ------> removed
+//!                   '--- keep_counted: the outcome stays unknown ---> counts on, at the longest
+//!                                                                      until the session ends
+//! ```
+//!
 //! When a session ends, ZooKeeper writes the paths of all its ephemeral nodes to its log as one
 //! transaction, and a server does not start if its log has a transaction larger than twice its
 //! `jute.maxbuffer` (ZOOKEEPER-4306). So the total size of the paths of a session is limited. Known
-//! nodes, and creates that may have made a node, count in the same way.
+//! nodes, and creates that may have made a node, count in the same way: a create counts from before
+//! it is sent, and passes its count on to its node. So no more nodes can exist than are counted,
+//! apart from those of downgrades and of late creates.
+//!
+//! An abandoned create has a second meaning. The client is about to delete its node, so the node,
+//! if a list shows it, is no live contender. A call is not told that the lock is busy because of a
+//! node that an earlier call of the same client has left (docs/protocol.md#live-contender).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -67,9 +86,11 @@ struct SentCreate {
     bytes: usize,
     /// Whether its bytes count until its node is known, or the session ends.
     is_kept: bool,
-    /// The number of [`AbandonedCreate`]s for this create.
+    /// The number of [`AbandonedCreate`]s for this create. An attempt has one while it answers its
+    /// caller, and cleanup has another, which begins before the first one ends.
     abandoned: usize,
-    /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes them.
+    /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes
+    /// them.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -109,6 +130,9 @@ impl Creates {
     /// out at most one of them. So the limit may be reached early but never late, and the limit
     /// ends a call that would otherwise repeat without end.
     pub(crate) fn begin(&self, ids: &[String], path: &str) -> bool {
+        // All ids count with the longest path. A number of the servers has ten digits, or eleven
+        // characters with a minus sign, but a directory with negative numbers is refused
+        // (docs/protocol.md#sequence-order).
         let bytes = cost(path) + SEQUENCE_DIGITS;
         let mut sent = self.sent.lock();
         let fits = sent.take(bytes.saturating_mul(ids.len()), self.max_bytes);
@@ -133,6 +157,8 @@ impl Creates {
     /// Records that the create with this id has made no node, unless it is abandoned.
     pub(crate) fn end(&self, id: &str) {
         let mut sent = self.sent.lock();
+        // Tasks may wait for the outcome of an abandoned create. Its entry is removed, and the
+        // tasks are woken, by the drop of its last `AbandonedCreate`.
         if sent.by_id.get(id).is_some_and(|it| it.abandoned == 0) {
             sent.forget(id);
         }
@@ -141,6 +167,8 @@ impl Creates {
     /// Records that a node is known, so that the node counts instead of its create from now on.
     pub(super) fn became(&self, path: &str) {
         let mut sent = self.sent.lock();
+        // The node exists, so it counts even if there is no room. The node of a late create or of a
+        // downgrade may exceed the limit (docs/protocol.md#session-nodes).
         sent.bytes = sent.bytes.saturating_add(cost(path));
         let Some(id) = id(node_name(path)) else {
             return;
@@ -148,6 +176,8 @@ impl Creates {
         if let Some(create) = sent.by_id.get_mut(id) {
             let (bytes, abandoned) = (std::mem::take(&mut create.bytes), create.abandoned);
             sent.give_back(bytes);
+            // The entry of an abandoned create stays without bytes, because its node is no live
+            // contender.
             if abandoned == 0 {
                 sent.by_id.remove(id);
             }
@@ -163,6 +193,8 @@ impl Creates {
     /// not known. From now on its node is not a live contender (docs/protocol.md#live-contender).
     pub(crate) fn abandon(self: &Arc<Self>, id: String) -> AbandonedCreate {
         let mut sent = self.sent.lock();
+        // The create may have been answered in the meantime, and have no entry any more. Its node,
+        // which counts by itself, is about to be deleted all the same.
         sent.abandoned += 1;
         sent.by_id.entry(id.clone()).or_default().abandoned += 1;
         let creates = Arc::clone(self);
@@ -175,7 +207,7 @@ impl Creates {
         names: impl Iterator<Item = &'a str>,
     ) -> HashSet<&'a str> {
         let sent = self.sent.lock();
-        // There is usually no abandoned create, so a long list costs nothing here.
+        // Usually there is no abandoned create, and the names of a long list are not looked at.
         let names = (sent.abandoned > 0).then_some(names).into_iter().flatten();
         let create = |name| id(name).and_then(|id| sent.by_id.get(id));
         names
@@ -210,6 +242,7 @@ impl AbandonedCreate {
     /// found out whether the node exists.
     pub(crate) fn keep_counted(&self) {
         if let Some(create) = self.creates.sent.lock().by_id.get_mut(&self.id) {
+            // Without bytes there is nothing to keep: the node is known, and counts by itself.
             create.is_kept = create.bytes > 0;
         }
     }
@@ -226,6 +259,8 @@ impl Drop for AbandonedCreate {
     fn drop(&mut self) {
         let over = {
             let mut sent = self.creates.sent.lock();
+            // The total, by which lists without abandoned creates are recognized, counts each
+            // value.
             sent.abandoned = sent.abandoned.saturating_sub(1);
             match sent.by_id.get_mut(&self.id) {
                 Some(create) if create.abandoned > 1 => {

@@ -1,5 +1,16 @@
 //! The locks that are held in one session, and those that are lost with a node that is kept.
 //!
+//! ```text
+//!   registration of the lock | table           | read
+//!   -------------------------+-----------------+------------------------------------------------
+//!   Active, without a lease  | active          | by heartbeats, when the session lease expires,
+//!                            |                 | and when the session ends
+//!   Active, with a lease     | active, and     | in the same cases, and when the lease of the
+//!                            | hold_lease_ends | hold ends
+//!   Kept until a moment      | kept            | at that moment, and when the session ends
+//!   None                     |                 |
+//! ```
+//!
 //! Heartbeats check the nodes of held locks (docs/protocol.md#node-deleted-by-hand). The session
 //! notifies locks when its lease expires, when a lease that their caller has set ends
 //! (docs/protocol.md#lease-over), when the session ends, and when the node of a lost lock need not
@@ -100,6 +111,7 @@ impl Registered {
         lock: &Arc<dyn SessionLock>,
         lease_end: Option<Moment>,
     ) {
+        // An earlier end of the lease would end a lock whose lease the caller has extended.
         self.deactivate(number);
         self.active.insert(
             number,
@@ -113,6 +125,8 @@ impl Registered {
     }
 
     fn deactivate(&mut self, number: HoldNumber) {
+        // The caller of `update` has another reference to the lock. So the last one is never
+        // dropped here, under the mutex, where the drop could call other code.
         if let Some(end) = self
             .active
             .remove(&number)
@@ -129,36 +143,45 @@ impl Registered {
 
 impl SessionLocks {
     /// Registers a lock under its current state, or forgets it. A lock calls this after each change
-    /// of its state. Returns whether this is the first lock that is held, and the end of the lease
-    /// that its caller has set.
+    /// of its state. Returns whether this is the first active lock, and the end of the lease that
+    /// its caller has set.
     pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
+        // The mutex of the table is locked before that of the lock's state, here and wherever both
+        // are needed. A lock calls this function after it has unlocked its state.
         let number = lock.number();
         let mut state = self.0.lock();
         let none = state.active.is_empty();
         let mut new_end = None;
-        // The registration is read under the mutex, so that the later of two threads that have changed
-        // the state registers both changes.
+        // The registration is read under the mutex, so that the later of two threads that have
+        // changed the state registers both changes.
         match lock.registration() {
+            // The lock is held, or is lost and its node is left to the session or a conversion.
             Registration::Active { lease_end } => {
                 state.kept.remove(&number);
                 state.activate(number, lock, lease_end);
                 new_end = lease_end;
             }
+            // Heartbeats do not check the node of a lost lock, because the end of that node changes
+            // nothing for the holder.
             Registration::Kept { until } => {
                 state.deactivate(number);
                 state.kept.insert(number, (until, Arc::clone(lock)));
             }
+            // The lock is released, or its node does not exist, or cleanup has the node.
             Registration::None => {
                 state.kept.remove(&number);
                 state.deactivate(number);
             }
         }
+        // The lease thread has to be woken for the first lock of a session only: the others have
+        // the same session lease.
         (none && !state.active.is_empty(), new_end)
     }
 
     /// Returns the locks whose hold leases have ended.
     pub(crate) fn hold_leases_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
         let state = self.0.lock();
+        // The ends are ordered, so locks whose leases last longer cost nothing here.
         let over = state
             .hold_lease_ends
             .iter()
@@ -179,12 +202,13 @@ impl SessionLocks {
         !self.0.lock().active.is_empty()
     }
 
-    /// Returns the held locks.
+    /// Returns the active locks: the held ones, and lost locks whose node the session or a
+    /// conversion still has.
     pub(crate) fn active(&self) -> Vec<Arc<dyn SessionLock>> {
         self.0.lock().locks().map(Arc::clone).collect()
     }
 
-    /// Returns the nodes of the held locks.
+    /// Returns the nodes of the active locks. `LockNode::is_held` shows which of them are held.
     pub(crate) fn nodes(&self) -> Vec<LockNode> {
         self.0.lock().locks().map(LockNode::new).collect()
     }
@@ -199,6 +223,8 @@ impl SessionLocks {
     /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next
     /// one.
     pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn SessionLock>>, Option<Duration>) {
+        // Losses are rare, so the whole table is read. `since` is zero for a moment that has
+        // passed.
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.0.lock().kept.values() {
             match until.since(now) {
@@ -249,17 +275,23 @@ impl<L: SessionLock> Bound<L> {
         let Some(bond) = self.0.lock().clone() else {
             return;
         };
+        // The first hold that is lost takes all references. So of two threads that lose two holds
+        // at the same time one notifies the others, and the notified holds notify none.
         let holds = std::mem::take(&mut *bond.holds.lock());
+        // A hold without references has been released, and has no holder to notify.
         let told = holds.iter().filter_map(Weak::upgrade);
         let told: Vec<_> = told
             .filter_map(|hold| event(&hold).map(|event| (hold, event)))
             .collect();
         if told.is_empty() {
+            // The session ends all holds of the value separately, so each reports its own path.
             return;
         }
         // The path is set before the others are notified, so that a task that finds one of them
         // lost can report which was lost first.
         bond.first_lost.get_or_init(|| path.into());
+        // The lost hold is among them, and ignores the event. No mutex is locked here, because an
+        // event calls wakers of other executors.
         for (hold, event) in told {
             hold.on(event);
         }

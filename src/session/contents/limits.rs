@@ -5,11 +5,13 @@
 //! After a reconnect, `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128
 //! KiB of paths, all with the same request number. On a second such request it drops the
 //! connection, and does so on every reconnect until the session expires. So the paths that a
-//! session watches always fit into one request.
+//! session watches always fit into one request. The client library sets each path again once for
+//! each kind of watch: of the data, of the children, of the existence. A path with two kinds has to
+//! count twice, so a group counts the watch of its children by a separate path.
 //!
 //! A session's requests are answered in order, so a heartbeat waits for every request that was sent
-//! before it. Without this limit, three thousand waiters of one lock, whose requests were sent at
-//! once, made their process lose another lock.
+//! before it. Without a limit on the unanswered requests, three thousand waiters of one lock, whose
+//! requests were sent at once, made their process lose another lock.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -74,6 +76,8 @@ impl WatchLimit {
         };
         let mut watched = self.paths.lock();
         let path = match watched.count.get_key_value(path) {
+            // The path is watched already, and a second watch of it adds nothing to the request. So
+            // it is allowed even if its use would be refused a new path.
             Some((path, _)) => Arc::clone(path),
             None => {
                 let bytes = watched.bytes + cost(path);
@@ -94,6 +98,8 @@ impl WatchLimit {
 
 impl Drop for Watching {
     fn drop(&mut self) {
+        // The client library may keep the path a little longer, until it has handled the drop of
+        // its watcher. `MAX_BYTES` leaves room for that.
         let mut watched = self.limit.paths.lock();
         if let Some(count) = watched.count.get_mut(&self.path) {
             *count -= 1;
@@ -108,6 +114,8 @@ impl Drop for Watching {
 /// Waits for the event of a watch. `None` if the task that serves the session dies, in which case
 /// the library panics (docs/protocol.md#session-end).
 pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
+    // The client library panics in the poll in which it finds that its task has died. The caller
+    // treats the missing event as a failure, which ends the session, and continues in the next one.
     let mut changed = pin!(watcher.changed());
     poll_fn(
         |context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
@@ -138,6 +146,7 @@ pub(crate) async fn read_and_watch(
 /// Waits for a [change](changed) or, if there was no room for a watch, for the duration `poll`.
 pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: Duration) {
     match watcher {
+        // The kind of the event does not matter, because the caller reads the node again.
         Some(watcher) => drop(changed(watcher).await),
         None => tokio::time::sleep(poll).await,
     }

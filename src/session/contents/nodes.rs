@@ -116,10 +116,13 @@ impl Nodes {
     /// Adds a node that was created, or found, with its owner.
     pub(crate) fn add(&self, path: String, owner: Weak<dyn NodeOwner>) {
         self.change(|state| {
+            // A list may show a node that cleanup has by now. The node stays one to delete, and its
+            // queue is notified of its end.
             if let Some(node) = state.leaving.get_mut(&path) {
                 node.owner = Some(owner);
                 return;
             }
+            // A node that was created may be found again, by a list, and counts once.
             if !state.live.contains_key(&path) {
                 self.creates.became(&path);
             }
@@ -131,9 +134,14 @@ impl Nodes {
     pub(crate) fn mark_leaving(&self, path: String) {
         self.change(|state| {
             let owner = state.live.remove(&path);
+            // The node is not recorded, or not any more: a list has shown the node of a create
+            // without an answer, or the node is gone. Such a node counts until its deletion is
+            // answered.
             if owner.is_none() && !state.leaving.contains_key(&path) {
                 self.creates.became(&path);
             }
+            // A node may be marked twice, first by its attempt and then by cleanup. Its owner and
+            // the tasks that wait for its end stay.
             let node = state.leaving.entry(path).or_default();
             node.owner = owner.or_else(|| node.owner.take());
         });
@@ -158,6 +166,7 @@ impl Nodes {
         if state.leaving.is_empty() {
             return leaving;
         }
+        // One buffer serves for the paths of all children.
         let mut path = directory.child("");
         let beginning = path.len();
         let is_leaving = |name: &&str| {
@@ -178,25 +187,31 @@ impl Nodes {
         };
         let (owner, waiting, first) = {
             let mut state = self.state.lock();
-            // Deletions are sent only for leaving nodes.
+            // Deletions are sent only for leaving nodes, and for a name that cannot exist, by which
+            // cleanup proves an absence (docs/protocol.md#write-barrier) and which is no orphan.
             let Some(node) = state.leaving.get_mut(&path) else {
                 return;
             };
             let (owner, waiting) = (node.owner.clone(), std::mem::take(&mut node.waiting));
             (owner, waiting, node.refused.replace(orphan).is_none())
         };
-        // A second refusal wakes no task.
+        // A flush, and each attempt on the path, requests the deletion once more. A second refusal
+        // wakes no task, because the contenders behind the node know it as an orphan.
         if first {
             self.refusals
                 .send_modify(|refusals| *refusals = refusals.wrapping_add(1));
         }
         drop(waiting);
+        // The waiters behind the node would not be notified of its end in memory, because the end
+        // of the session is not reported. So they list, and find the orphan.
         self.notify(owner, name, Gone::Unclear);
     }
 
     /// Records that a node is gone, and in which way.
     pub(crate) fn gone(&self, path: &str, how: Gone<'_>) {
         let (owner, waiting) = self.change(|state| {
+            // A live node is gone if another process has deleted it. If neither map has the node,
+            // no owner is notified.
             let (live, leaving) = (state.live.remove(path), state.leaving.remove(path));
             if live.is_some() || leaving.is_some() {
                 self.creates.gone(path);
@@ -222,6 +237,7 @@ impl Nodes {
     }
 
     fn owner(&self, path: &str) -> Option<Arc<dyn NodeOwner>> {
+        // The reference is returned, because the methods of an owner lock the mutex of its queue.
         let state = self.state.lock();
         let leaving = || state.leaving.get(path)?.owner.as_ref();
         state.live.get(path).or_else(leaving)?.upgrade()
@@ -235,11 +251,13 @@ impl Nodes {
 
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
-        // After this wait the node is known, if it exists.
+        // After this wait the node is known, if it exists. The end of the session wakes none of
+        // these tasks, so the caller waits for that too.
         self.creates.until_known(node_name(path)).await;
         let gone = {
             let mut state = self.state.lock();
             let node = state.leaving.get_mut(path);
+            // A refused node stays until the session ends, and is not waited for.
             node.filter(|node| node.refused.is_none()).map(|node| {
                 let (wake, gone) = oneshot::channel();
                 node.waiting.push(wake);

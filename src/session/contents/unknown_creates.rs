@@ -1,14 +1,19 @@
-//! Creates of one session whose attempts ended before the outcome was known, and whose nodes cleanup
-//! did not find.
+//! Creates of one session whose attempts ended before the outcome was known, and whose nodes
+//! cleanup did not find.
 //!
 //! A server may still carry out such a create. The node would block the lock until the session
 //! ends, because no other part of the client knows it. So each list of the directory is searched
 //! for the ids of these creates, and the nodes that are found are deleted
 //! (docs/protocol.md#write-barrier).
 //!
-//! Creates that are not settled yet are in [`creates`](super::creates), which limits their number
-//! and so never forgets one. The creates in this table have no other limit, so when the table is
-//! full, the oldest create is forgotten.
+//! Cleanup does not find a node if the servers refuse the requests of cleanup. Otherwise the create
+//! can be carried out late only if a server keeps its request back until after the write behind
+//! which cleanup lists. ZooKeeper does not, because it processes the requests of a session in
+//! order. But an entry costs little, and a forgotten node would cost the lock.
+//!
+//! Creates that cleanup has not looked for yet are in [`creates`](super::creates), which limits
+//! their number and so never forgets one. The creates in this table have no other limit, so when
+//! the table is full, the oldest create is forgotten.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -30,6 +35,7 @@ impl UnknownCreates {
     /// Remembers a create.
     pub(crate) fn remember(&self, directory: &LockPath, id: &str) {
         let mut creates = self.0.lock();
+        // The oldest create is the least likely one to be carried out after all this time.
         if creates.len() == MAX_UNKNOWN_CREATES {
             creates.pop_front();
         }
@@ -55,7 +61,8 @@ impl UnknownCreates {
             .map(|(_, id)| &**id)
             .collect();
         if unknown.is_empty() {
-            // The table is usually empty, so a long list costs nothing here.
+            // Usually the directory has no such create, and the names of a long list are not looked
+            // at.
             return Vec::new();
         }
         let is_late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
@@ -65,6 +72,7 @@ impl UnknownCreates {
             .map(String::as_str)
             .collect();
         let found: HashSet<&str> = late.iter().filter_map(|name| id(name)).collect();
+        // A found create is settled: the caller passes its node to cleanup, which deletes the node.
         creates.retain(|create| !is_here(&create) || !found.contains(&*create.1));
         late
     }

@@ -135,6 +135,7 @@ impl Drop for Ticket {
                 return false;
             };
             *count.get_mut() -= 1;
+            // A flush waits for attempts, so only the last ticket of an attempt can end its wait.
             let is_last = *count.get() == 0;
             if is_last {
                 count.remove();
@@ -162,11 +163,15 @@ impl Cleanup {
     /// Submits an item. The length of the queue is bounded by the number of nodes, which the slots
     /// of the path locks limit.
     pub(crate) fn submit(&self, item: CleanupItem) {
+        // The nodes are marked by the thread that submits them, so that a later try of that thread
+        // takes none of them for a live contender.
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.mark_leaving(item.directory.child(name));
         match &item.orphan {
             Orphan::Node(name) | Orphan::Hold { name, .. } => leave(name),
             Orphan::Nodes(names) => names.iter().for_each(|name| leave(name)),
+            // The node has no name yet. The abandoned create in the item marks the node as no live
+            // contender until the name is known.
             Orphan::UnknownCreate { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
@@ -175,7 +180,8 @@ impl Cleanup {
         }
     }
 
-    /// Returns the number of a new attempt that may get this many holds, each of which has a number.
+    /// Returns the number of a new attempt that may get this many holds, each of which has a
+    /// number.
     pub(crate) fn number(&self, holds: u32) -> AttemptNumber {
         let mut number = AttemptNumber::default();
         self.pending.send_if_modified(|tickets| {
@@ -226,6 +232,7 @@ type OpenItems = Vec<(CleanupItem, Ticket)>;
 pub(crate) async fn run(mut items: CleanupQueue) {
     let mut tasks = CleanupTasks::default();
     let mut open = true;
+    // After the last sender is dropped, no item can arrive, but the tasks that run are completed.
     while open || !tasks.running.is_empty() {
         tokio::select! {
             item = items.recv(), if open => match item {
@@ -251,10 +258,11 @@ impl CleanupTasks {
     /// Starts the work on an item, or makes the item wait for the task of its group.
     fn begin(&mut self, item: CleanupItem, ticket: Ticket) {
         if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
-            // The first request is sent at once where it may be, so that what is sent by a task
-            // that was started after the item was submitted is behind it: a create that overtook
-            // the deletion of its client's last node would wait for that node. After a panic the
-            // drop of the item tells its receiver.
+            // The first request of the work is sent before this function returns, if the work need
+            // not wait for a slot. So a create that is sent by a task that started after the
+            // submission is behind the deletion. Otherwise the create could overtake the deletion
+            // of its client's last node, and would wait for that node. After a panic, the drop of
+            // the item notifies its receiver.
             if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
                 self.running.spawn(here(work));
             }
@@ -262,6 +270,7 @@ impl CleanupTasks {
         }
         let group = (item.session.number, item.directory.clone());
         match self.waiting.get_mut(&group) {
+            // The group is being settled. Its list may have been sent before this create.
             Some(others) => others.push((item, ticket)),
             None => self.settle(group, vec![(item, ticket)]),
         }
@@ -270,6 +279,7 @@ impl CleanupTasks {
     /// Starts one task that settles the creates of a group. Further creates of that group wait from
     /// now on.
     fn settle(&mut self, group: CreateGroup, items: OpenItems) {
+        // The entry shows, even without items, that the group is being settled.
         self.waiting.insert(group.clone(), OpenItems::new());
         let task = self.running.spawn(here(settle_together(items))).id();
         self.settling.insert(task, group);
@@ -286,6 +296,8 @@ impl CleanupTasks {
         for (item, ticket) in found {
             self.running.spawn(here(alone(item, ticket)));
         }
+        // The group ends after a panic too. Otherwise the creates that have arrived since would
+        // wait for a task that no longer exists.
         if let Some(group) = self.settling.remove(&task) {
             let more = self.waiting.remove(&group).unwrap_or_default();
             if !more.is_empty() {
@@ -302,6 +314,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
         return found;
     };
     let (session, directory) = (Arc::clone(&first.session), first.directory.clone());
+    // One answer decides all creates of the group, so the name of the first serves for all.
     let Orphan::UnknownCreate { beginning, .. } = &first.orphan else {
         return found;
     };
@@ -327,15 +340,17 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                 found.push((item, ticket));
             }
             (Ok(_), None) => {
-                // The create may still happen, if a server has its request.
+                // No node exists, and none is expected any more. The id is remembered nevertheless,
+                // for a server that still has the request.
                 session.unknown_creates.remember(&directory, id);
                 drop(item.until_gone.take());
                 finish(item.done, Ok(()));
             }
+            // The session has ended, and the node with it, or the servers refuse the requests.
             (Err(error), _) => {
                 if let ReleaseError::Refused { source, .. } = error {
                     create.keep_counted();
-                    // A later list of the directory may show it.
+                    // A later list of the directory may show the node.
                     session.unknown_creates.remember(&directory, id);
                     let path = directory.user();
                     log::error!(path, id, %source, "whether a lock node was created could not be found out");
@@ -356,7 +371,8 @@ async fn look_behind(
 ) -> Result<Vec<String>, ReleaseError> {
     // The deletion of a name that cannot exist is a committed write of this session. Once it is
     // answered, everything that the session sent before is decided. A `sync` proves less, because a
-    // deposed leader answers it.
+    // deposed leader answers it. The name cannot exist, because the servers append a number to the
+    // name of each node that is created with it.
     let window = &session.windows.removals;
     delete(session, directory, beginning, window).await?;
     repeat_until_decided(
@@ -366,6 +382,7 @@ async fn look_behind(
         window,
         |handle| async move {
             match handle.list_children(directory.server()).await {
+                // The directory does not exist, so no create in it has made a node.
                 Err(zk::Error::NoNode) => Ok(Vec::new()),
                 answer => answer,
             }
@@ -389,6 +406,7 @@ async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
         let (node, error) = (node.as_str(), source);
         log::error!(node, %error, "a lock node could not be deleted and stays until its session ends");
     }
+    // A release is reported by its call. Only the nodes that attempts have left are reported here.
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
         let (path, node) = (directory.user(), name);
         log::debug!(
@@ -401,6 +419,7 @@ async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
     // may have it by then.
     drop(until_gone);
     finish(done, result);
+    // The ticket is dropped last, so that a flush returns after all of this.
     drop(ticket);
     OpenItems::new()
 }
@@ -419,6 +438,8 @@ async fn settle(
             name,
             hand_over: may,
         } => {
+            // A hand-over replaces the deletion. If it is refused, nothing is deleted yet; if it is
+            // not answered, the deletion may find that the node is gone.
             let handed_over = if *may {
                 hand_over(session, directory, name).await?
             } else {
@@ -441,7 +462,9 @@ async fn settle(
                     Err(refused @ ReleaseError::Refused { .. }) => {
                         result = result.and(Err(refused));
                     }
+                    // The session has ended, and the other nodes with it.
                     Err(over) => return Err(over),
+                    // A node that was never created needs no deletion.
                     Ok(_) => {}
                 }
             }

@@ -6,11 +6,23 @@
 //! transaction is sent once. A definite refusal means that nothing was deleted. Without an answer,
 //! a plain deletion follows, which may find that the transaction has deleted the node.
 //!
+//! ```text
+//!   hand_over --> Done:    the next attempt has the lock, without a request
+//!       |     --> NotDone: nothing was deleted ---------------.
+//!       '     --> Unknown: the node may be deleted ---------. |
+//!                                                           v v
+//!                                         delete_after, repeated until one of these:
+//!     ByUs         a request was answered                 its waiters inherit its wait, or list
+//!     PerhapsByUs  `NoNode` after an unanswered request   its waiters list
+//!     Before       `NoNode` to the first request          its waiters list
+//!     Refused      the node stays: a refused orphan       its waiters list
+//! ```
+//!
 //! A plain [`delete`] is repeated, and each repetition knows that an earlier request may have
-//! deleted the node. The record of the session's nodes is told how the node ended, because only a
-//! deletion by this client shows what happened to the waiters behind the node ([`Gone`]). A refusal
-//! makes the node a refused orphan (docs/protocol.md#refused-orphan), whose deletion a flush
-//! requests once more.
+//! deleted the node. The owner of the node is notified how the node ended, because only a deletion
+//! by this client shows what happened to the waiters behind the node ([`Gone`]). A refusal makes
+//! the node a refused orphan (docs/protocol.md#refused-orphan), whose deletion a flush requests
+//! once more.
 
 use zookeeper_client as zk;
 
@@ -34,6 +46,8 @@ pub(crate) async fn retry_refused_orphans(session: &Session) -> Result<(), Relea
     let Some((first, source)) = first_refused(session, orphans.by_ref()).await else {
         return Ok(());
     };
+    // Each call continues behind the node that was refused, so the deletion of each node is
+    // requested once.
     let mut others = 0;
     while first_refused(session, orphans.by_ref()).await.is_some() {
         others += 1;
@@ -118,6 +132,9 @@ pub(crate) async fn hand_over(
     let (own, heir) = (&own, &heir);
     let answer = session.request(|handle| async move {
         let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            // Any version will do, because the name of a node is used only once
+            // (docs/protocol.md#one-id-per-create). Others may write to a node to request its
+            // revocation, which changes the version.
             writer.add_check_version(heir, -1)?;
             writer.add_delete(own, None)
         };
@@ -125,10 +142,14 @@ pub(crate) async fn hand_over(
     });
     let answer = answer.await;
     drop(slot);
+    // Without an answer before the end of the session, nothing is left to do: the end deletes both
+    // nodes.
     let Ok(answer) = answer else {
         return session_ended(session, directory);
     };
     let error = match answer {
+        // One transaction has deleted the node while that of the next attempt existed. No other
+        // node is between the two, so the next attempt holds the lock from here on.
         Ok(_) => {
             session.nodes.gone(own, Gone::HandedOver { to: &next });
             observer::handed_over(directory, name, &next);
@@ -136,7 +157,8 @@ pub(crate) async fn hand_over(
         }
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
             // Either the node of the next attempt or the released node does not exist, or the
-            // client may not read the node of the next attempt.
+            // client may not read the node of the next attempt. The transaction has changed
+            // nothing.
             return match session.judge(&source) {
                 FailureKind::SessionGone => session_ended(session, directory),
                 _ => Ok(HandOver::NotDone),
@@ -147,9 +169,12 @@ pub(crate) async fn hand_over(
     log::debug!(path = own, %error, "not handed over");
     match session.judge(&error) {
         FailureKind::SessionGone => session_ended(session, directory),
+        // The servers have definitely not carried out the transaction.
         FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => {
             Ok(HandOver::NotDone)
         }
+        // The transaction may have been carried out, or may still be. The plain deletion that
+        // follows is answered after it, and decides the outcome for the released node.
         FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
     }
 }
@@ -176,12 +201,16 @@ pub(crate) async fn delete_after(
     let deleted = repeat_until_decided(session, directory, path, window, |handle| {
         let asked_before = std::mem::replace(&mut asked, true);
         async move {
-            // The call sends the deletion.
+            // The call sends the deletion. The owner is notified behind that: a create that is sent
+            // from now on is answered after the deletion (docs/protocol.md#succession).
             let deletion = session.write(|| handle.delete(path, None));
             session.nodes.deletion_sent(path);
             match deletion.await {
                 Ok(()) => Ok(Deleted::ByUs),
+                // An earlier request without an answer was carried out, most likely.
                 Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
+                // The deletion was not requested before. Another process has deleted the node, or
+                // the node was never created.
                 Err(zk::Error::NoNode) => Ok(Deleted::Before),
                 Err(error) => Err(error),
             }
@@ -190,8 +219,11 @@ pub(crate) async fn delete_after(
     .await;
     match &deleted {
         Ok(Deleted::ByUs) => session.nodes.gone(path, Gone::Deleted),
+        // Another process may have deleted the node, and the nodes before it or the directory too.
+        // So the waiters behind the node list.
         Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.gone(path, Gone::Unclear),
         Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
+        // The session has ended, and no attempt waits in it any more.
         Err(_) => {}
     }
     deleted

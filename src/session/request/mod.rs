@@ -17,9 +17,9 @@
 //! Functions that repeat have the word "repeat" in their names. The end of the client ends all of
 //! these functions.
 //!
-//! In the work of a request, `Session::write`, `create` and `commit` send one request when they are
-//! called. The answer to that request renews the lease (docs/protocol.md#renewal). A read through
-//! the handle does not.
+//! In the work of a request, `Session::write` and `create` send one request when they are called,
+//! `commit` when its future is polled first. The answer to that request renews the lease
+//! (docs/protocol.md#renewal). A read through the handle does not.
 
 pub(crate) mod repetition;
 pub(crate) mod retry;

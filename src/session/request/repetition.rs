@@ -107,6 +107,8 @@ impl<'a> Repetition<'a> {
     /// because a request that ends every session would otherwise cause new sessions without a
     /// limit.
     pub(crate) async fn in_next_session(&mut self) -> bool {
+        // Any session may end while a request is under way, so the first end costs no pause. From
+        // the second end on, the request itself may be the reason.
         if let Some(failures) = self.sessions.checked_sub(1) {
             let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else {
                 return false;
@@ -128,16 +130,21 @@ impl<'a> Repetition<'a> {
     where
         F: Future<Output = Result<T, zk::Error>> + Send,
     {
+        // The wait for a slot is outside the request, which has the handle of the session: a handle
+        // that is kept during a wait delays the end of the session.
         let slot = match self.window {
             Some(window) => Some(window.slot().await),
             None => None,
         };
         let answer = session.request(request).await;
+        // The slot is free during the pause, because nothing is unanswered then.
         drop(slot);
         let failure = match answer.map_err(Unanswered::NoSession)? {
             Ok(answer) => return Ok(Ok(answer)),
             Err(error) => session.failure(error),
         };
+        // The clock of a repetition starts before its first request, and runs through all of its
+        // sessions.
         let pause = match after(
             failure.kind,
             &self.policy,
@@ -170,8 +177,12 @@ enum Reaction {
 
 fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Duration) -> Reaction {
     match failure {
+        // `TooManyWatches` is not an answer of a server, and no error is judged as such. The engine
+        // uses the kind for a watch that it does not request.
         FailureKind::Refused(_) | FailureKind::TooManyWatches => Reaction::Refused,
         FailureKind::SessionGone => Reaction::SessionGone,
+        // A request that `NoNode` answers returns it as a result. Otherwise another process has
+        // deleted the directory in the meantime, and a repetition may create it again.
         FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => policy
             .pause_before_repetition(failures, failure, elapsed)
             .map_or(Reaction::GiveUp, Reaction::Again),
@@ -195,8 +206,11 @@ impl Session {
     /// method ends the session here too.
     pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
         match error {
+            // The servers have decided not to carry out the request.
             zk::Error::NoNode => FailureKind::NoNode,
             zk::Error::NoAuth => FailureKind::Refused(Refusal::NoAuth),
+            // For a sequential create this error means that the numbers are used up
+            // (docs/protocol.md#sequence-order).
             zk::Error::NodeExists => FailureKind::Refused(Refusal::NodeExists),
             zk::Error::BadVersion
             | zk::Error::NoChildrenForEphemerals
@@ -205,7 +219,12 @@ impl Session {
             | zk::Error::QuotaExceeded
             | zk::Error::Unimplemented
             | zk::Error::BadArguments(_) => FailureKind::Refused(Refusal::Other),
+            // The request was not carried out, because the server is overloaded, or is cut off from
+            // the others and serves reads only.
             zk::Error::Throttled | zk::Error::NotReadOnly => FailureKind::NotNow,
+            // The client library may answer with one of these three errors before the supervisor
+            // has seen the new state. The end is recorded here, so that no request is sent again in
+            // this session.
             zk::Error::SessionExpired => {
                 self.expired();
                 FailureKind::SessionGone
@@ -214,6 +233,8 @@ impl Session {
                 self.end(LostReason::Closed);
                 FailureKind::SessionGone
             }
+            // Usually the client library cannot read an answer. The client library returns the same
+            // error after the death of its task.
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
                 if self.end_reason().is_some() {
@@ -222,10 +243,11 @@ impl Session {
                     FailureKind::Unknown
                 }
             }
-            // The other errors are ConnectionLoss, Custom, unknown codes, and whatever a later
-            // version adds. MarshallingError belongs here too: ZooKeeper returns it when an
-            // exception ends its work on a request, either before the request is carried out, or
-            // afterwards, while the server builds the answer.
+            // No other error shows whether the request was carried out. Most of them report a lost
+            // or silent connection (ConnectionLoss, Custom) or a code that the client library does
+            // not know. MarshallingError belongs here too: ZooKeeper returns it when an exception
+            // ends its work on a request, either before the request is carried out, or afterwards,
+            // while the server builds the answer.
             _ => FailureKind::Unknown,
         }
     }
@@ -235,6 +257,8 @@ impl Session {
     /// before it was sent, the task is dead, because a live session never answers such a request.
     fn end_if_dead(&self) {
         let Some(handle) = self.handle() else { return };
+        // A live task takes the request into its queue, so the first poll is pending. The answer to
+        // that `sync` is dropped.
         let mut probe = pin!(handle.sync("/"));
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context) {

@@ -1,4 +1,13 @@
 //! Retry policies: when to try again, and when to stop.
+//!
+//! A policy is a formula. Its inputs are the number of failures so far, the time on a clock that
+//! its user keeps, and a random number. Its output is the pause before the next try, or the end of
+//! the tries. So a policy has no state, and one value serves for all requests of a client. The
+//! table in `session/request/mod.rs` shows which functions repeat by a policy.
+//!
+//! Two kinds of pauses do not depend on the policy of the user: those of work that is repeated for
+//! the life of a session, such as cleanup (`clean_up_pause`), and those of a request that lost to
+//! others (`contended_pause`).
 
 use std::time::Duration;
 
@@ -38,8 +47,8 @@ use crate::protocol::failure::FailureKind;
 /// let client = builder.connect(&servers).await?;
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
-/// // The servers go away. When the session has ended, the client asks for another, and after two more tries the
-/// // call fails.
+/// // The servers go away. When the session has ended, the client asks for another, and after two
+/// // more tries the call fails.
 /// # server.stop();
 /// let error = mutex.lock().await.unwrap_err();
 /// assert_eq!(error.kind(), Some(ErrorKind::Connection));
@@ -143,7 +152,7 @@ impl RetryPolicy {
     }
 
     /// Returns a policy of further tries, with the same `pause` before each, until `most` has
-    /// passed since the first failure.
+    /// passed on the clock of the policy, whose start the page of `RetryPolicy` gives.
     ///
     /// # Examples
     /// ```
@@ -195,22 +204,24 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the pause before retry number `retry` (0 is the first), `elapsed` after the first
-    /// failure. `None` if the policy is exhausted.
+    /// Returns the pause before retry number `retry` (0 is the first). `elapsed` is the time on the
+    /// clock of the policy. `None` if the policy is exhausted.
     pub(crate) fn pause(&self, retry: u32, elapsed: Duration) -> Option<Duration> {
         self.pause_with(retry, elapsed, fastrand::u64(..))
     }
 
-    /// Returns the pause before repetition number `failures` of a request (0 is the first),
-    /// `elapsed` after the first failure. `None` if the policy is exhausted. The first repetition
-    /// is sent at once, unless the server was busy. (The usual failure is a lost connection, and
-    /// the client waits for the next connection anyway.)
+    /// Returns the pause before repetition number `failures` of a request (0 is the first).
+    /// `elapsed` is the time on the clock of the policy. `None` if the policy is exhausted. The
+    /// first repetition is sent at once, unless the server was busy. (The usual failure is a lost
+    /// connection, and the client waits for the next connection anyway.)
     pub(crate) fn pause_before_repetition(
         &self,
         failures: u32,
         why: FailureKind,
         elapsed: Duration,
     ) -> Option<Duration> {
+        // A busy server has asked for a pause. The pauses of cleanup are short, and begin with the
+        // first failure (docs/protocol.md#cleanup).
         let at_once =
             failures == 0 && why != FailureKind::NotNow && self.formula != Formula::CleanUp;
         let pause = self.pause(failures, elapsed)?;
@@ -224,6 +235,7 @@ impl RetryPolicy {
                 retries,
                 most,
             } => (retry < retries).then(|| {
+                // The factor is 1 for both 0 and 1, as in Curator.
                 let bound = 1_u32 << (retry.min(MAX_EXPONENT) + 1);
                 let factor = u32::try_from(random % u64::from(bound))
                     .unwrap_or(u32::MAX)
@@ -231,6 +243,7 @@ impl RetryPolicy {
                 base.saturating_mul(factor).min(most)
             }),
             Formula::Times { retries, pause } => (retry < retries).then_some(pause),
+            // Only the beginning of a pause is checked, so the last pause may end after the limit.
             Formula::Elapsed { most, pause } => (elapsed < most).then_some(pause),
             Formula::Forever { pause } => Some(pause),
             Formula::CleanUp => Some(clean_up_pause(retry)),
@@ -253,6 +266,7 @@ impl Default for RetryPolicy {
 /// long while no server is reachable; the pause is for servers that answer without a definite
 /// outcome.
 pub(crate) fn clean_up_pause(failures: u32) -> Duration {
+    // The seventh doubling exceeds a second, and the limit applies from there on.
     Duration::from_millis(10)
         .saturating_mul(1 << failures.min(7))
         .min(Duration::from_secs(1))
@@ -262,6 +276,7 @@ pub(crate) fn clean_up_pause(failures: u32) -> Duration {
 /// tries. The pause is random, up to a limit that doubles from 2 ms to 1 s, so that the contenders
 /// spread out in time.
 pub(crate) fn contended_pause(tries: u32) -> Duration {
+    // The exponent stops at ten, which makes the longest pause 1,024 ms.
     Duration::from_millis(1 + fastrand::u64(..1 << tries.min(10)))
 }
 
