@@ -9,8 +9,8 @@
 //! random pauses (docs/protocol.md#counter-tries).
 //!
 //! The task of a change ends with its caller, and with the client. For the latter `in_doubt` is
-//! shared: the caller must learn whether a write may have been carried out. The node is created with
-//! the directories above it by the first change (docs/protocol.md#counter-layout).
+//! shared: the caller must learn whether a write may have been carried out. The node is created
+//! with the directories above it by the first change (docs/protocol.md#counter-layout).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

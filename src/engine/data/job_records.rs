@@ -5,11 +5,12 @@
 //! 2. The run acquires the lock of the job and reads again. While the lock is held, no other run
 //!    writes a record.
 //! 3. After the job, a transaction that checks the lock's node writes the record.
-//! 4. If the answer is lost, the run repeats the transaction. It can be carried out only once, because
-//!    it creates the record. If the repetition is rejected, the token in the record shows whether the
-//!    first transaction was carried out, because each run has another token.
-//! 5. Old records are deleted under the same lock, the oldest first, by several transactions. Records
-//!    that cannot be deleted are left to the next run, because the job itself has succeeded.
+//! 4. If the answer is lost, the run repeats the transaction, which can be carried out only once,
+//!    because it creates the record. If the repetition is rejected, the token in the record shows
+//!    whether the first transaction was carried out, because each run has another token.
+//! 5. Old records are deleted under the same lock, the oldest first, by several transactions.
+//!    Records that cannot be deleted are left to the next run, because the job itself has
+//!    succeeded.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,8 +58,8 @@ pub(crate) enum Recorded {
 }
 
 impl Records {
-    /// Returns the record of the occasion as the connected server knows it. The server may lag behind,
-    /// so `None` does not prove that there is no record.
+    /// Returns the record of the occasion as the connected server knows it. The server may lag
+    /// behind, so `None` does not prove that there is no record.
     pub(crate) async fn find(&self) -> Result<Option<ReadNode>, OnceError> {
         self.look(false).await
     }

@@ -16,10 +16,10 @@
 //! client take turns at a path, because each would take the other's node for its own after a create
 //! without an answer.
 //!
-//! A create or a write without an answer may still be carried out. [`Stay`] remembers both: a create
-//! as `in_doubt`, a write as `late_write`. A later write of the session whose answer arrives decides
-//! every earlier create (docs/protocol.md#write-barrier). A write with the version of the last look
-//! settles an earlier write, because at most one write for each version is carried out.
+//! A create or a write without an answer may still be carried out. [`Stay`] remembers both: a
+//! create as `in_doubt`, a write as `late_write`. A later write of the session whose answer arrives
+//! decides every earlier create (docs/protocol.md#write-barrier). A write with the version of the
+//! last look settles an earlier write, because at most one write for each version is carried out.
 //!
 //! The session counts the node before its create is sent (docs/protocol.md#session-nodes).
 
