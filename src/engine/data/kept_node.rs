@@ -223,7 +223,7 @@ pub(crate) fn run(
         let ended = keep(&node, client, &turn, orders).await;
         // The state is set before `close` returns to its caller.
         node.set_state(PersistentNodeState::Closed);
-        // The send fails if the handle was dropped without `close`. Nobody needs the result then.
+        // The send fails if the handle was dropped without `close`, so that no caller waits.
         drop(closed.send(ended));
     }
 }
