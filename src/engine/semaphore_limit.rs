@@ -32,9 +32,9 @@ pub(crate) struct Watches {
     pub(crate) counted: [Watching; 2],
 }
 
-/// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the
-/// connected server may lag behind, and show leases that are gone. Also returns the directory, or
-/// the node, that the answer is about.
+/// Lists the leases and reads the limit, in one flight. With `certain` both follow a `sync`,
+/// because the connected server may lag behind and show leases that are deleted. Also returns the
+/// directory or the node that the answer is about, for an error.
 pub(crate) async fn look<'a>(
     path_lock: &PathLock,
     semaphore: &'a SemaphoreOptions,
@@ -55,8 +55,9 @@ pub(crate) async fn look<'a>(
     }
 }
 
-/// The same as [`look`], with a watch on the leases, and one on the limit, which also tells when a
-/// missing one is created. `limit_exists` is whether it was there at the last look.
+/// Like [`look`], with a watch on the leases and one on the limit, which also fires when a missing
+/// node is created. `limit_exists` is whether the last look has found the node with the limit: that
+/// decides which request is tried first.
 pub(crate) async fn look_and_watch<'a>(
     path_lock: &PathLock,
     semaphore: &'a SemaphoreOptions,
@@ -112,7 +113,8 @@ fn split<T, W>(result: Result<(T, W), zk::Error>) -> (Result<T, zk::Error>, Opti
 /// The data of the node with the limit, and its version; `None` if there is no such node.
 type LimitData = Option<(Vec<u8>, i32)>;
 
-/// Both requests are sent when this is called.
+/// Lists the leases and reads the limit. Both requests are sent in this call, and not when the
+/// future is polled.
 fn read_both(
     semaphore: &SemaphoreOptions,
     handle: &zk::Client,
@@ -139,7 +141,7 @@ fn read_limit(
     }
 }
 
-/// Reads the limit, and watches it.
+/// Reads the limit, and watches its node even if it is missing.
 async fn read_and_watch_limit(
     semaphore: &SemaphoreOptions,
     handle: &zk::Client,
@@ -340,8 +342,8 @@ pub(crate) async fn participants(
         .collect())
 }
 
-/// Returns the names of the leases, and the data that contain the limit; `None` if the servers
-/// refuse to show that.
+/// Returns the names of the leases, and the data of the node with the limit; `None` instead of the
+/// latter if this client may not read the node.
 async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,

@@ -31,7 +31,7 @@ use crate::session::request::retry::contended_pause;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::{LockPath, above};
 
-/// A counter, as the handles of it see it.
+/// A counter, which its handles share.
 pub(crate) struct Counter {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
@@ -67,8 +67,8 @@ impl Counter {
         }
     }
 
-    /// Changes the value. The requests run where the session runs; dropping the future stops them,
-    /// wherever they are.
+    /// Changes the value. A task on the session's thread sends the requests. The drop of this
+    /// future aborts the task at whatever point it has reached.
     pub(crate) async fn change(
         self: &Arc<Self>,
         change: Change,
@@ -195,9 +195,9 @@ struct ChangeTask {
     counter: Arc<Counter>,
     /// Whether the outcome is unknown if the task ends now.
     in_doubt: Arc<AtomicBool>,
-    /// The failure of the last request that got no answer.
+    /// The last failure of a request that was not answered.
     last_failure: Option<Cause>,
-    /// Why the last request failed for good.
+    /// The error of the last request, if it is not repeated.
     error: Option<AtomicLongError>,
 }
 

@@ -20,7 +20,8 @@ use crate::session::reports::log;
 use crate::session::request::repetition::Unanswered;
 use crate::values::path::LockPath;
 
-/// How many members are read at once (docs/protocol.md#request-window).
+/// How many members are read in one flight. More requests would delay the heartbeats, which are
+/// answered in order with them (docs/protocol.md#request-window).
 const AT_ONCE: usize = 64;
 
 /// The directory of a group.
@@ -37,7 +38,7 @@ pub(crate) struct Members {
     pub(crate) known: KnownMembers,
 }
 
-/// The last report of a watch, so that it reports nothing older, and nothing twice.
+/// The state that a watch has reported last, so that it reports no older state, and no state twice.
 #[derive(Clone, Copy)]
 pub(crate) struct KnownMembers {
     /// The zxid of the last creation or deletion of a child; `None` if the directory does not
@@ -52,8 +53,9 @@ pub(crate) struct KnownMembers {
 type Listed = (Vec<String>, Option<i64>, Option<zk::OneshotWatcher>);
 
 impl Group {
-    /// Waits until a member has come or gone since `known`, and returns the members then: at once
-    /// if nothing is known. Several changes may be one (docs/protocol.md#group-watch).
+    /// Waits until a member has come or gone since `known`, and returns the members at that time.
+    /// Returns at once if `known` is `None`. Several changes may be reported as one
+    /// (docs/protocol.md#group-watch).
     pub(crate) async fn changed(
         &self,
         known: Option<KnownMembers>,
@@ -161,8 +163,8 @@ impl Group {
         }
     }
 
-    /// Reads the data of members. Members that have gone meanwhile, or that this client may not
-    /// read, are left out.
+    /// Reads the data of members. The result omits members that have left in the meantime, and
+    /// those that this client may not read.
     async fn read(
         &self,
         handle: &zk::Client,

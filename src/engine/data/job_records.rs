@@ -27,13 +27,15 @@ use crate::session::reports::log;
 use crate::values::options::ParentNodes;
 use crate::values::path::LockPath;
 
-/// How many records are looked at, at most, to find the oldest.
+/// How many records a run reads, at most, to find the oldest.
 const MOST_READ: usize = 2_000;
-/// How many are read at once (docs/protocol.md#request-window).
+/// How many records are read in one flight. More requests would delay the heartbeats, which are
+/// answered in order with them (docs/protocol.md#request-window).
 const AT_ONCE: usize = 64;
-/// How many one transaction deletes: with the longest paths it has half a megabyte.
+/// How many records one transaction deletes. With the longest paths such a request has half a
+/// megabyte, and servers accept one megabyte.
 const DELETED_AT_ONCE: usize = 32;
-/// How many a run deletes, at most.
+/// How many records a run deletes, at most, so that no run takes much longer than others.
 const MOST_DELETED: usize = 256;
 
 /// The records of one job, and the one of the occasion.
@@ -46,14 +48,14 @@ pub(crate) struct Records {
 
 /// The outcome of writing a record.
 pub(crate) enum Recorded {
-    /// The record is there.
+    /// The record exists, and this run has written it.
     Ours,
-    /// Another record is there, which was written without the lock.
+    /// Another program has written the record, without the lock.
     Another(ReadNode),
-    /// Whether the record is there is not known: it may still be written until the lock's node is
-    /// gone.
+    /// The outcome is unknown: the record may exist, or may be written until the lock's node is
+    /// deleted.
     InDoubt(TransactionError),
-    /// The record is not there, and will not be.
+    /// The record of this run does not exist, and will not be written.
     No(TransactionError),
 }
 
@@ -64,8 +66,8 @@ impl Records {
         self.look(false).await
     }
 
-    /// Returns the record of the occasion, not older than this call: for a run that has lost its
-    /// lock, because another run may have been recorded just before.
+    /// Returns the record of the occasion, not older than this call. A run that has lost its lock
+    /// needs this, because another run may have been recorded just before.
     pub(crate) async fn find_synced(&self) -> Result<Option<ReadNode>, OnceError> {
         self.look(true).await
     }
@@ -90,8 +92,8 @@ impl Records {
         }
     }
 
-    /// Returns the record of the occasion, as the holder of the lock sees it: no other will write
-    /// one while the lock is held.
+    /// Returns the record of the occasion, as the holder of the lock sees it. No other run writes a
+    /// record while the lock is held.
     pub(crate) async fn find_under(&self, hold: &LockRef) -> Result<Option<ReadNode>, OnceError> {
         read::get_data(&[hold], self.record.clone()).await
     }
@@ -256,7 +258,7 @@ impl Records {
         Ok(())
     }
 
-    /// Returns the names of the records that are to go.
+    /// Returns the names of the records to delete.
     async fn old(&self, handle: &zk::Client, keep: usize) -> Result<Vec<String>, zk::Error> {
         let mut names = handle.list_children(self.directory.server()).await?;
         if !are_too_many(names.len(), keep) {

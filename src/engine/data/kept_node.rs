@@ -106,11 +106,11 @@ struct Outcome {
     written: u64,
     /// The generation of the data that the servers last refused.
     refused: u64,
-    /// Why the node is not there.
+    /// Why the node does not exist.
     trouble: Option<PersistentNodeError>,
 }
 
-/// The orders of the handle: the wanted node, until the handle is dropped.
+/// The orders of the handle: the wanted node. The sender is dropped with the handle.
 pub(crate) type Orders = watch::Receiver<WantedNode>;
 
 impl ManagedNode {
@@ -142,21 +142,21 @@ impl ManagedNode {
         self.set_state(PersistentNodeState::Closed);
     }
 
-    /// Returns the error of an end that no server has confirmed.
+    /// Returns the error of a close whose deletion no server has confirmed.
     pub(crate) fn not_confirmed(&self) -> PersistentNodeError {
         PersistentNodeError::NotConfirmed {
             path: self.path.user().to_owned(),
         }
     }
 
-    /// Returns why the node is closed, for a call that waited for it.
+    /// Returns why the node is closed, for a call that was waiting.
     pub(crate) fn ended(&self) -> PersistentNodeError {
         // A retryable error is omitted, because no request will be repeated any more.
         let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
         refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
     }
 
-    /// Returns why the node is not there, if that is known.
+    /// Returns why the node does not exist, if that is known.
     pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
         self.outcome.borrow().trouble.clone()
     }
@@ -190,7 +190,8 @@ impl ManagedNode {
         self.set_outcome(|outcome| outcome.written = generation);
     }
 
-    /// Notifies callers that wait for these data, or earlier ones.
+    /// Records that the servers have refused these data, which ends the calls that wait for them or
+    /// for earlier data.
     fn set_refused(&self, generation: u64, why: PersistentNodeError) {
         // The outcome is set first, so that a caller that sees the state `Refused` finds the
         // reason.
@@ -228,7 +229,8 @@ pub(crate) fn run(
     }
 }
 
-/// Returns whether the node is known to be gone.
+/// Keeps the node there until the handle is dropped, and deletes it then. Returns `Ok` if the node
+/// is known to be deleted.
 async fn keep(
     node: &Arc<ManagedNode>,
     client: Arc<Core>,
@@ -345,8 +347,8 @@ struct Stay<'a> {
     /// Whether a create was sent whose outcome is unknown: it may have made the node, or may still
     /// do so.
     in_doubt: bool,
-    /// The node, if it is there and ours: the generation of the data that it was given, 0 if that
-    /// is not known.
+    /// `Some` if the node exists and is this task's: the generation of the data that it was given,
+    /// or 0 if that is unknown.
     own: Option<u64>,
     /// The generation of the oldest data of which an unanswered write may still be applied. A read
     /// does not settle such a write, because the write may come after it. The write has no effect
@@ -369,19 +371,20 @@ struct Stay<'a> {
 enum NextStep {
     Create,
     Look,
-    /// The node is there: wait until something happens to it.
+    /// Wait until the node may have changed; without a watch, for an interval.
     Wait(Option<(zk::OneshotWatcher, Watching)>),
-    /// The same again after a while, and other data at once.
+    /// Continue after a pause, or at once when other data are ordered.
     Pause(Duration),
 }
 
 impl Stay<'_> {
-    /// Returns whether there may be a node of ours in this session.
+    /// Returns whether this task may have a node in this session.
     fn may_exist(&self) -> bool {
         self.in_doubt || self.own.is_some()
     }
 
-    /// Runs until the session ends, or the handle is dropped, for which it returns `true`.
+    /// Takes steps until the session has ended or the handle is dropped. Returns whether the handle
+    /// is dropped.
     async fn run(&mut self, orders: &mut Orders) -> bool {
         let mut next = NextStep::Create;
         while self.session.end_reason().is_none() {
@@ -408,7 +411,7 @@ impl Stay<'_> {
         orders.has_changed().is_err()
     }
 
-    /// Takes a step, which ends early if other data are ordered.
+    /// Takes a step. A wait or a pause ends early when other data are ordered.
     async fn step(&mut self, next: NextStep, wanted: &WantedNode, mut orders: Orders) -> NextStep {
         match next {
             NextStep::Create => self.create(wanted).await,
@@ -546,7 +549,8 @@ impl Stay<'_> {
         self.failed(&failure)
     }
 
-    /// Looks at the node, and writes the wanted data.
+    /// Reads the node with a watch, decides whose it is, and writes the wanted data if the node has
+    /// others.
     async fn look(&mut self, wanted: &WantedNode) -> NextStep {
         let path = self.node.path.server();
         // The watch counts from before it is set. Without room for it the node is read every T/6.
@@ -611,7 +615,7 @@ impl Stay<'_> {
         self.node.set_written(wanted.generation);
     }
 
-    /// Writes new data, if the node is still the same as in the last look.
+    /// Writes the wanted data, if the node still has the version that the last look has shown.
     async fn write(&mut self, wanted: &WantedNode, version: i32) -> NextStep {
         let (path, session) = (self.node.path.server(), self.session);
         // The write counts as late from before it is sent, because this future may be dropped. An
@@ -650,7 +654,7 @@ impl Stay<'_> {
         }
     }
 
-    /// Returns the step after a request that failed: the same again, later.
+    /// Returns the step after a request that failed: a pause, and then the same again.
     fn failed(&mut self, failure: &Failure) -> NextStep {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
@@ -755,21 +759,19 @@ async fn withdraw(
 
 /// The outcome of a deletion.
 enum Withdrawn {
-    /// There is no node of this task.
+    /// No node of this task exists.
     Done,
-    /// The node of an earlier session is there.
+    /// The node of an earlier session exists.
     Left,
-    /// The node was written to after it was looked at.
+    /// Another client has written to the node between its read and its deletion.
     Written,
 }
 
 /// A version that no node has: versions count from 0, and -1 means any.
 const NO_VERSION: i32 = i32::MIN;
 
-/// Waits until the node has the data of this generation, or later ones.
-///
-/// # Errors
-/// If the servers refuse it with these data or later ones, or the node is closed.
+/// Waits until the node has the data of this generation, or later ones. Returns an error if the
+/// servers refuse these data or later ones, or if the node is closed.
 pub(crate) async fn until_written(
     node: &ManagedNode,
     generation: u64,

@@ -35,13 +35,13 @@ use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
 use crate::session::write::to_library;
 
-/// A hold after a downgrade, or as it was with the reason.
+/// The hold after a downgrade; or the error, with the hold as it is.
 pub(crate) type ConversionOutcome = Result<Arc<Hold>, ConversionError<Arc<Hold>>>;
 
-/// Turns a held write lock into a read lock, without a gap.
+/// Turns a held write lock into a read lock, without a moment in which the lock is free.
 ///
-/// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
-/// which may take or drop it at any time, and is not waited for.
+/// A task does the work, and completes it if the caller leaves. A flush waits for the task, and so
+/// for the nodes. The task does not wait for its caller to take the outcome.
 pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     // From here on the node is not handed off to another writer of this client, because it becomes
     // the node of a reader.
@@ -250,8 +250,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// How often a node that another client writes to is read before it is deleted. Without a limit, a
-/// client that keeps writing to it would keep the conversion from ending.
+/// How often the write node is read before it is deleted at any version. Without a limit, a client
+/// that keeps writing to the node would keep the downgrade from ending.
 const MAX_READS: u32 = 3;
 
 /// What another client has written to the write node.
@@ -307,19 +307,19 @@ impl NodeExchange<'_> {
         }
     }
 
-    /// Notes that the session has the read node in place of the write node. Called once the read
-    /// node is known to exist: a node that is gone already would count, and keep the heartbeats
-    /// going, until the session ends.
+    /// Records that the session has the read node in place of the write node. The caller knows that
+    /// the read node exists. A node that does not exist would count until the session ends, and
+    /// heartbeats would be sent for it.
     fn exchanged(&self) {
         let nodes = &self.session.nodes;
         nodes.add(self.create.clone(), self.path_lock.as_owner());
         nodes.gone(&self.delete, Gone::Unclear);
     }
 
-    /// Returns the version at which the write node may be deleted: data that another client has
-    /// written to it is most likely a requested revocation, which must be read before. `None`,
-    /// which is any version, once a revocation has been requested, or the node has been read often
-    /// enough.
+    /// Returns the version at which the write node may be deleted. Data that another client has
+    /// written are most likely a request for revocation, which must be read before they are
+    /// deleted. Returns `None`, which means any version, once a request is known or the node has
+    /// been read often enough.
     fn version(&self) -> Option<i32> {
         if self.hold.held.is_revocation_requested() {
             return None;
@@ -365,8 +365,9 @@ impl NodeExchange<'_> {
         FailureKind::NotNow.into()
     }
 
-    /// Returns the outcome of a transaction that found the read node: the session may have been
-    /// replaced before that (docs/protocol.md#owner-check).
+    /// Returns the outcome of a transaction that has found the read node. The node counts only if
+    /// this session owns it, because the servers may have replaced the session
+    /// (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client) -> Answered {
         Answered::Failed(match handle.check_stat(&self.create).await {
             Ok(Some(stat)) if self.session.check_owner(&stat) => {

@@ -24,8 +24,7 @@ pub(crate) struct ReadNode {
     pub(crate) data: Vec<u8>,
     /// The version of the data.
     pub(crate) version: i32,
-    /// When it was created, in milliseconds since the beginning of 1970, by the clock of the
-    /// servers.
+    /// The time of its creation by the clock of the servers, in milliseconds since 1970.
     pub(crate) ctime: i64,
 }
 

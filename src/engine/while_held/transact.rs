@@ -150,13 +150,13 @@ fn unknown(hold: &LockRef, error: zk::Error) -> TransactionError {
     }
 }
 
-/// A transaction under holds, from before it is sent. Until its outcome is known, even if the
-/// caller leaves, the locks are not handed over in memory: the next holder would come in before the
-/// write.
+/// A transaction under holds, counted from before it is sent. Until its outcome is known, even if
+/// the caller leaves, the locks are not handed off: the next holder of the same node would begin
+/// before the write is carried out.
 struct PendingWrite {
     held: Vec<Arc<Held>>,
     was_sent: Arc<AtomicBool>,
-    /// Whether its outcome is known.
+    /// Whether the outcome is known.
     known: bool,
 }
 
