@@ -228,7 +228,7 @@ pub struct StaleToken {
     highest: Token,
 }
 
-/// Returns only the numbers, because words say the kind.
+/// Returns the numbers of a token for a message, which names the kind in words.
 fn shown(token: Token) -> FencingToken {
     FencingToken::from_parts(token.zxid(), token.counter())
 }

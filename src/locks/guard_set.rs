@@ -166,7 +166,7 @@ pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'stat
 }
 
 /// Releases all holds, the last first, and waits for the outcome of each. Returns the first error.
-/// The requests are sent when this returns.
+/// The nodes are with cleanup when this function returns, before the future is polled.
 pub(crate) fn release(
     holds: Vec<Arc<Hold>>,
 ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {

@@ -1,8 +1,8 @@
 //! The read-write lock (docs/protocol.md#read-write).
 //!
 //! Its two sides are `Lock`s that share one path lock, so that readers and writers of a client have
-//! one queue. Only a writer's guard can become a reader's, by a downgrade: two readers that both
-//! waited to become the writer would wait for each other.
+//! one queue. A writer's guard can become a reader's, by a downgrade. The reverse is not offered,
+//! because two readers that both want to write would wait for each other.
 
 use std::fmt::Display;
 use std::sync::Arc;

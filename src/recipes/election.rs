@@ -323,8 +323,6 @@ impl Term {
     /// is not polled is never dropped.
     async fn until_idle(&self, session_timeout: Duration) {
         let mut working = self.working.subscribe();
-        // After this time the servers may delete the node by themselves, so a longer wait protects
-        // nothing.
         let idle = tokio::time::timeout(session_timeout, working.wait_for(|working| *working == 0));
         if idle.await.is_err() {
             log::warn!(
@@ -385,7 +383,7 @@ impl Status {
 #[derive(Default)]
 struct Reports {
     status: watch::Sender<Status>,
-    /// The same for the user, with the changes in between.
+    /// The state for users, which changes within a term too, when the term is suspended.
     state: watch::Sender<LeadershipState>,
 }
 
@@ -573,8 +571,8 @@ async fn take_part(
             () = stopped(&mut stop, &path_lock.client) => false,
             () = until_lost(&hold, reports) => true,
         };
-        // The hold is lost from here on, in the latter case as given up, so `while_held` drops the
-        // work of the term before the node is deleted.
+        // If the candidate leaves, the hold is given up here. In each case the hold is lost from
+        // here on, so `while_held` drops the work before the node is deleted.
         drop(given_up);
         let left = (!is_lost).then(why);
         reports.set(left.clone().map_or(Status::Follows, |why| Status::Left {

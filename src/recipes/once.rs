@@ -272,7 +272,8 @@ impl OnceJob {
                 });
             }
         };
-        // The lock is still held here, so no other run can be between this job and its record.
+        // The transaction checks the lock's node, so no other run can be between this job and its
+        // record.
         let recorded = self.record(&records, &guard, &writes).await;
         if matches!(recorded, Recorded::Ours) {
             records.prune(&guard.hold().lock_ref(), self.keep).await;

@@ -243,7 +243,8 @@ async fn commit(
     match result {
         Ok(_) => Ok(()),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            // In a session that the servers have expired, the operations fail with that error.
+            // In an expired session the operations fail with `SessionExpired`, and nothing was
+            // written.
             if session.judge(&source) == FailureKind::SessionGone {
                 return Err(lost(first, LostReason::SessionExpired));
             }
