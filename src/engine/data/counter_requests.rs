@@ -322,7 +322,7 @@ impl ChangeTask {
             // follow at once.
             Ok(Err(failure)) => self.without_answer(failure),
             // The session has ended while the request was under way, so the request may have been
-            // carried out. It is sent again in the next session, with the same version.
+            // carried out. The request is sent again in the next session, with the same version.
             // `in_next_session` bounds these repetitions, because a request that ends every session
             // would otherwise cause new sessions without a limit.
             Err(Unanswered::NoSession(SessionGone)) if was_sent.into_inner() => {

@@ -112,9 +112,9 @@ impl Group {
         }
     }
 
-    /// Watches the directory. The returned future resolves when a child has come or gone. It may
-    /// also resolve without a change: after an interval, if the session can watch no more, and at
-    /// the end of the session.
+    /// Watches the directory. The returned future resolves when a child has come or gone. The
+    /// future may also resolve without a change: after an interval, if the session can watch no
+    /// more, and at the end of the session.
     pub(crate) async fn watch(
         &self,
     ) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {

@@ -114,8 +114,8 @@ impl Records {
             data: data.into_bytes(),
         });
         let (records, shared) = (self.clone(), hold.clone());
-        // The write is a task on the session's thread, which has the timers for the pauses. It also
-        // learns the outcome if the caller does not poll.
+        // The write is a task on the session's thread, which has the timers for the pauses. The
+        // task also learns the outcome if the caller does not poll.
         let written = self
             .client
             .tasks
@@ -265,7 +265,7 @@ impl Records {
             return Ok(Vec::new());
         }
         // A list has no order of time, so the records beyond this bound are left to later runs.
-        // Those that are deleted are old nevertheless: each has at least `keep` later ones among
+        // The deleted ones are old nevertheless: each has at least `keep` later ones among
         // those that were read.
         names.truncate(MOST_READ);
         let mut found = Vec::with_capacity(names.len());

@@ -150,8 +150,8 @@ async fn finish(
                 };
             }
             delete(&hold, vec![new.to_owned()]).await;
-            // The hold has a reason of its own, which counts. This one stands for the case that it
-            // has none.
+            // The hold has a reason of its own, which counts. `LeaseExpired` stands for the case
+            // that it has none.
             LostReason::LeaseExpired
         }
         Downgraded::Refused(failure) => {

@@ -7,7 +7,7 @@
 //! - `revoke` notices that another process asks the holder to release the lock.
 //!
 //! All of them work as tasks on the session's thread, because the caller's executor may stop
-//! polling at any time. They share one danger: the lock may be lost, handed off or released while a
+//! polling at any time. All share one danger: the lock may be lost, handed off or released while a
 //! request is under way. So each names the node in the request or checks the hold again after the
 //! answer.
 
