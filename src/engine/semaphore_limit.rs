@@ -3,8 +3,8 @@
 //!
 //! A *lease* is here what Curator calls so: the node of a permit that is held. The limit is that of
 //! the handle, unless a node says another for all clients (docs/protocol.md#semaphore-limit). Both
-//! are read in one flight. The head of the queue looks with a watch on each, and the one on the limit
-//! must also fire when a missing node is created.
+//! are read in one flight. The head of the queue looks with a watch on each, and the one on the
+//! limit must also fire when a missing node is created.
 //!
 //! Data that are no limit, and a lease of another limit, are an error of the call that finds them,
 //! with both limits: neither of two processes that disagree knows which one is right.
@@ -41,7 +41,7 @@ pub(crate) async fn look<'a>(
     session: &Arc<Session>,
     certain: bool,
 ) -> (Answer<Seen>, &'a LockPath) {
-    // The three requests are sent in this order before the first answer is awaited. The servers
+    // The requests are sent in this order before the first answer is awaited. The servers
     // answer them in order, so the list is not older than the `sync`.
     let all = session.request(|handle| async move {
         let sync = certain.then(|| handle.sync(semaphore.leases.server()));
@@ -56,7 +56,7 @@ pub(crate) async fn look<'a>(
 }
 
 /// Like [`look`], with a watch on the leases and one on the limit, which also fires when a missing
-/// node is created. `limit_exists` is whether the last look has found the node with the limit: that
+/// node is created. `limit_exists` is whether the last look has found the node with the limit, and
 /// decides which request is tried first.
 pub(crate) async fn look_and_watch<'a>(
     path_lock: &PathLock,

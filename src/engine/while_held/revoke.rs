@@ -79,8 +79,8 @@ pub(crate) async fn watch_node(
         let wait = async {
             let (data, _, watcher) = look.await?;
             if data == MARKER {
-                // Only the first of several watches of a hold continues, so that each hold watches
-                // its node at most once.
+                // Of several watches of a hold, only the one that records the request continues
+                // after it.
                 let is_first = held.upgrade().is_some_and(|held| held.request_revocation());
                 if let Some(reply) = reply.take() {
                     let _ = reply.send(());
