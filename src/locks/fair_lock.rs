@@ -1,4 +1,8 @@
-//! The fair lock.
+//! The fair lock. Each task that waits has a node of its own, so that the order of arrival counts
+//! across all processes (docs/protocol.md#fair-waiters).
+//!
+//! A `QueuedLock` is a place in the queue: an attempt whose result is kept until its caller asks
+//! for the lock. A lock that is granted and lost before that is replaced by another place.
 
 use std::fmt::Display;
 use std::panic::Location;
@@ -209,9 +213,11 @@ impl InterProcessFairLock {
                 call,
             };
             if let Some(result) = place.queued.queued().await {
-                // A lock that is granted already keeps its guard here until the caller asks for it.
+                // A lock that is granted already is kept here as a guard until the caller asks for
+                // it.
                 place.keep(result);
             }
+            // An error ends the place before the caller has it. A guard stays in the place.
             match place.came.take_if(|came| came.is_err()) {
                 Some(Err(error)) => Err(error),
                 Some(Ok(_)) | None => Ok(place),
@@ -317,7 +323,7 @@ impl QueuedLock {
             if let Some(position) = self.queued.position().await? {
                 return Ok(position);
             }
-            // The attempt has ended: this returns its result.
+            // The attempt has ended since, and the next round returns its result.
             let result = self.queued.pending.result().await;
             self.keep(result);
         }
@@ -414,6 +420,8 @@ impl QueuedLock {
             if let Some(came) = self.take() {
                 return came;
             }
+            // Without a deadline the result comes with the grant, or with an error that ends the
+            // attempt.
             let result = self.queued.pending.result().await;
             self.keep(result);
         }
@@ -431,6 +439,8 @@ impl QueuedLock {
         if let Some(result) = self.queued.pending.result_now() {
             self.keep(result);
         }
+        // The lock was granted and lost before the caller asked for it. A lost lock is not
+        // returned, so the place queues again, as a new call in the reports.
         if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
             self.came = None;
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
@@ -450,9 +460,12 @@ impl QueuedLock {
     fn keep(&mut self, result: Result<Grant, TryLockError>) {
         let result = result.map(|grant| Hold::new(Arc::clone(&self.path_lock), grant));
         let result =
+            // The call ends once, with the first result. What the place does later begins another
+            // call.
             std::mem::take(&mut self.call).ended(&self.path_lock, result, std::slice::from_ref);
         let result = result
             .map(LockGuard::new)
+            // An attempt of a place has no deadline, so the durations of a timeout are never used.
             .map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
         self.came = Some(result);
     }

@@ -1,4 +1,5 @@
-//! The resource's side of fencing.
+//! The resource's side of fencing: a resource that remembers the highest token refuses the write of
+//! an earlier holder (docs/protocol.md#fencing-token).
 
 use thiserror::Error;
 
@@ -174,16 +175,21 @@ impl FenceGate {
     pub fn admit(&self, token: impl Into<Token>) -> Result<(), StaleToken> {
         let token = token.into();
         let mut highest = self.highest.lock();
+        // An equal token is admitted, because a holder may write more than once.
         let older = |than: Option<Token>| than.filter(|than| numbers(*than) > numbers(token));
         let write = older(highest.write.map(Token::Write));
         let fence = match token {
+            // A writer waits for all readers before it, so its token is above all of theirs.
             Token::Write(_) => write.or_else(|| older(highest.read.map(Token::Read))),
+            // Readers that hold the lock together have tokens in no particular order, so a reader
+            // is compared with writers only (docs/protocol.md#reader-tokens).
             Token::Read(_) => write,
         };
         if let Some(highest) = fence {
             return Err(StaleToken { token, highest });
         }
         match token {
+            // The token has passed the comparison above, so no writer's token is higher.
             Token::Write(token) => highest.write = Some(token),
             Token::Read(token) => highest.read = highest.read.max(Some(token)),
         }
@@ -222,7 +228,7 @@ pub struct StaleToken {
     highest: Token,
 }
 
-/// Returns only the numbers, because words say the kind.
+/// Returns the numbers of a token for a message, which names the kind in words.
 fn shown(token: Token) -> FencingToken {
     FencingToken::from_parts(token.zxid(), token.counter())
 }

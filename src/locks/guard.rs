@@ -1,4 +1,8 @@
 //! The guard of a held lock.
+//!
+//! A guard is a share of a `Hold`, which has one node. The last guard of a hold releases the lock
+//! when it is dropped or released. A guard decides nothing by itself: its methods are those of
+//! `Shares`, and the state of the hold is in `engine::held`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -162,7 +166,8 @@ pub type AnyGuard = LockGuard<Any>;
 
 impl<M: Mode> fmt::Debug for LockGuard<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The state is left out, because asking for it reads the clock, and may find the lock lost.
+        // The output omits the state, because reading the state reads the clock, and may find the
+        // lock lost.
         write!(f, "LockGuard<{:?}>({})", self.mode, Quoted(&self.node()))
     }
 }
@@ -647,6 +652,7 @@ impl<M: Mode> IsGuard for LockGuard<M> {
         Self::shares(self)
     }
 
+    // The release begins in this call, and not with the first poll of the box.
     fn release_boxed(self: Box<Self>, _: Inside) -> BoxFuture<'static, Result<(), ReleaseError>> {
         Box::pin(Self::release(*self))
     }
@@ -670,6 +676,8 @@ impl<M: Mode + Default> LockGuard<M> {
 
 impl<M: Mode> LockGuard<M> {
     pub(crate) fn in_mode(hold: Hold, mode: M) -> Self {
+        // From here on the caller has the guard: a loss is reported by the guard, and the call does
+        // not acquire again.
         hold.note_had();
         Self {
             hold: Arc::new(hold),
@@ -679,7 +687,8 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_sole(mut self) -> Result<Arc<Hold>, Self> {
-        // Unlike `strong_count`, `get_mut` synchronizes with the drops of the other guards.
+        // Unlike `strong_count`, `get_mut` synchronizes with the drops of the other guards, so
+        // everything that their holders did before those drops has happened.
         if Arc::get_mut(&mut self.hold).is_some() {
             Ok(self.hold)
         } else {
@@ -700,6 +709,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns a guard of the same hold in another mode.
     pub(crate) fn share<N: Mode>(&self, mode: N) -> Result<LockGuard<N>, Lost> {
+        // A share of a lost hold would look like a lock that is held. The check reads the clock.
         match self.shares().lost_now() {
             Some(lost) => Err(lost),
             None => Ok(LockGuard {

@@ -1,5 +1,9 @@
 //! The holds of a guard: one lock, or several that count as one. The loss of any hold is the loss
-//! of all.
+//! of all (docs/protocol.md#one-value).
+//!
+//! `Shares` has what all guards have in common: the state, the loss, the lease, transactions, reads
+//! and requests for revocation. A guard of one lock passes a slice of one hold. A multi-lock and
+//! several permits have a `GuardSet`, which binds its holds to each other.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,10 +48,13 @@ impl<'a> Shares<'a> {
         let Some(first) = self.0.first() else {
             return self.state();
         };
-        // Each hold may be lost separately. An interruption concerns the session, which all share
-        // while none is lost.
+        // Each hold may be lost separately, so all losses are waited for. An interruption concerns
+        // the session, which all holds share while none is lost, so the lease of the first is
+        // sufficient.
         let (mut told, mut lost) = (first.session.lease.watch(), pin!(self.lost()));
         loop {
+            // The check publishes a change that only the passing of time has made. A later change
+            // then wakes `told`.
             first.session.lease.check_valid();
             let state = self.state();
             if state != known || matches!(state, LockState::Lost(_)) {
@@ -70,11 +77,13 @@ impl<'a> Shares<'a> {
     pub(crate) fn lost(self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let losses = self.0.iter().map(|hold| {
             let (lost, path) = (hold.when_lost(), hold.directory().user().into());
-            // A strong reference would keep the cleanup.
+            // The reference is weak, because a hold has a handle of cleanup, and this future must
+            // keep nothing of the client alive (docs/protocol.md#session-lifetime).
             let held = Arc::downgrade(&hold.held);
             Box::pin(async move {
                 let reason = lost.await;
                 Lost {
+                    // Of several holds with one value, the error names the one that was lost first.
                     path: held.upgrade().map_or(path, |held| held.lost_path()),
                     reason,
                 }
@@ -144,24 +153,27 @@ pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'stat
     async move {
         let (reply, requested) = oneshot::channel();
         // The watch runs on the session's thread, because this future may be polled without a
-        // runtime.
+        // runtime. The drop of this future aborts the watch.
         let watch = tasks.start(revoke::watch_node(session, directory, held, reply));
         match waker::contain(requested).await {
-            // The watch stays, for the deletion of the node.
+            // The watch continues without this future, to notice the deletion of the node.
             Ok(()) => drop(watch.detach()),
-            // The lock is released, or the session has ended: no request can come any more.
+            // The lock is lost or released, or the session has ended, so no request can come any
+            // more. A loss is no request, and is reported elsewhere.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
 /// Releases all holds, the last first, and waits for the outcome of each. Returns the first error.
-/// The requests are sent when this returns.
+/// The nodes are with cleanup when this function returns, before the future is polled.
 pub(crate) fn release(
     holds: Vec<Arc<Hold>>,
 ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
+    // The loss is read first, because a released hold reports none.
     let lost = Shares(&holds).lost_now();
-    // Of several guards exactly one takes each hold here, however they race.
+    // The releases begin here, all together, even if the future is never polled. Of several guards
+    // that are released at the same time, exactly one gets each hold from `into_inner`.
     let releases = holds
         .into_iter()
         .rev()
@@ -187,16 +199,19 @@ pub(crate) async fn while_held<T>(
 ) -> Result<T, Lost> {
     let (mut lost, mut work) = (pin!(lost), pin!(work));
     let outcome = std::future::poll_fn(|context| {
+        // The loss is polled before the work, so that the work makes no step after a loss that is
+        // known.
         if let Poll::Ready(lost) = lost.as_mut().poll(context) {
             return Poll::Ready(Err(lost));
         }
-        // The clock is read as well: the task that wakes `lost` may not have been scheduled.
+        // The clock is read too, because the thread that wakes `lost` may not have run yet.
         if let Some(lost) = lost_now() {
             return Poll::Ready(Err(lost));
         }
         work.as_mut().poll(context).map(Ok)
     })
     .await?;
+    // The last step of the work may have taken so long that the lock was lost during it.
     match lost_now() {
         Some(lost) => Err(lost),
         None => Ok(outcome),
@@ -218,6 +233,7 @@ impl GuardSet {
 
     /// Combines these holds.
     pub(crate) fn of(holds: Vec<Arc<Hold>>) -> Self {
+        // From here on the loss of one hold is the loss of all (docs/protocol.md#one-value).
         Held::bind(&holds.iter().map(|hold| &hold.held).collect::<Vec<_>>());
         Self { holds }
     }
@@ -244,6 +260,7 @@ impl GuardSet {
 
 impl Drop for GuardSet {
     fn drop(&mut self) {
+        // A `Vec` would drop its elements from the first to the last.
         while let Some(hold) = self.holds.pop() {
             drop(hold);
         }

@@ -1,5 +1,16 @@
 //! The type `Lock`, which has four public names; the trait of all locks; and the steps of every
-//! call that acquires a lock.
+//! call that acquires a lock:
+//!
+//! 1. The method that is called turns the timeout into a `Budget`, part of an `Ask`. The time
+//!    before the first poll of the future counts, too.
+//! 2. `acquire` begins the report of the call, and waits for the grant of an attempt.
+//! 3. `until_had` reads the clock when the grant arrives. A grant that was lost on its way is
+//!    dropped, and another attempt follows, within the deadline.
+//! 4. `Call::ended` gives the grant back if the client was drained in the meantime, and otherwise
+//!    the hold becomes a guard.
+//!
+//! Semaphores and multi-locks take the same steps with attempts of their own. A try makes one
+//! attempt, and reports a grant that was lost.
 
 use std::fmt;
 use std::panic::Location;
@@ -1059,6 +1070,8 @@ const UNSEEN_LEASES: u32 = 3;
 /// Acquires a lock.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
     check_lease(&ask, path_lock.path.user())?;
+    // The value marks the call as waiting until this function ends, for the warning of a call that
+    // waits for a hold of its own client.
     let _waiting = watch_self_wait(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
     let attempt = |ask| shared_attempt::acquire(Arc::clone(&path_lock), ask);
@@ -1091,6 +1104,9 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
                     return Err(error.timed_out(asked, ask.budget.waited(started)));
                 }
             };
+            // A grant that was lost on its way is not returned: the caller would begin its work
+            // without the lock. The drop of `granted` releases it
+            // (docs/protocol.md#attempt-outlives-caller).
             let Some((path_lock, reason)) = first_lost(holds(&granted)) else {
                 return Ok(granted);
             };
@@ -1100,11 +1116,14 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
             let in_time = match ask.budget {
                 Budget::Forever => true,
                 Budget::Until { deadline, .. } => Instant::now() < deadline,
+                // A try does not wait, so it reports the loss.
                 Budget::Try { .. } => false,
             };
             if !in_time || unseen_leases > UNSEEN_LEASES {
                 return Err(path_lock.lost_at_once(reason));
             }
+            // The call has been admitted before, so it may wait where a newcomer would be refused,
+            // as by the bound on the waiters of a fair lock.
             ask = ask.again();
         }
     }
@@ -1161,6 +1180,7 @@ pub(crate) async fn look<
     path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
+    // The look is not detached: if the caller leaves, no other part needs its result.
     let looked = path_lock.client.tasks.start(look(Arc::clone(path_lock)));
     looked
         .await
@@ -1177,6 +1197,8 @@ pub(crate) async fn break_lock(
         .client
         .tasks
         .start(async move { who::break_lock(&work, &broken).await });
+    // The task is detached, because a deletion that was sent may be carried out, and its outcome is
+    // logged then.
     broken
         .detach()
         .await

@@ -1,4 +1,9 @@
-//! The multi-lock.
+//! The multi-lock: several locks that are acquired in the order of their paths, and held as one
+//! (docs/protocol.md#multi-lock).
+//!
+//! The members are sorted when the lock is built, and `engine::multi_attempt` acquires them one by
+//! one. The positions in which the caller gave them are kept for what the caller gets back: paths,
+//! nodes and tokens.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -245,12 +250,18 @@ impl InterProcessMultiLock {
                 .as_ref()
                 .is_some_and(|client| !Arc::ptr_eq(&other.path_lock.client, client))
         };
+        // The members share one session, so that they are lost together and one transaction can
+        // check all.
         if let Some(other) = given.iter().find(of_other) {
             return Err(BuildError::OtherClient { path: path(other) });
         }
         let mut in_order: Vec<(usize, Member)> = given.into_iter().enumerate().collect();
         let server = |member: &Member| member.path_lock.path.server().to_owned();
+        // The order is that of the paths on the servers, namespace included, because all processes
+        // have it in common. So no two multi-locks wait for each other
+        // (docs/protocol.md#multi-lock).
         in_order.sort_by_key(|(_, member)| server(member));
+        // The second of two members with one path would wait for the first without end.
         let twice = in_order.windows(2).find_map(|pair| match pair {
             [(_, one), (_, other)] if server(one) == server(other) => Some(path(other)),
             _ => None,
@@ -258,6 +269,8 @@ impl InterProcessMultiLock {
         if let Some(path) = twice {
             return Err(BuildError::DuplicateMember { path });
         }
+        // The position of each member in the order of the paths, by the position in which it was
+        // given.
         let mut as_given: Vec<(usize, usize)> = in_order
             .iter()
             .enumerate()
@@ -803,8 +816,8 @@ impl MultiLockGuard {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
-        // work ends first.
+        // The tuple is dropped in this order, whether the future was polled or not. The work relies
+        // on the guard, so the work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;

@@ -1,4 +1,5 @@
-//! The mutex.
+//! The mutex: `Lock` with the mode `Exclusive`, and the options of its builder. `lock` has the
+//! methods.
 
 use std::fmt::Display;
 use std::time::Duration;

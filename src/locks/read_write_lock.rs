@@ -1,4 +1,8 @@
-//! The read-write lock.
+//! The read-write lock (docs/protocol.md#read-write).
+//!
+//! Its two sides are `Lock`s that share one path lock, so that readers and writers of a client have
+//! one queue. A writer's guard can become a reader's, by a downgrade. The reverse is not offered,
+//! because two readers that both want to write would wait for each other.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -534,6 +538,8 @@ impl LockGuard<Write> {
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
         let path = self.path().to_owned();
         match self.into_sole() {
+            // The guard is the only one of the hold, so no other guard is a writer's while the node
+            // becomes a reader's.
             Ok(hold) => match convert::downgrade(hold).await {
                 Ok(hold) => Ok(LockGuard::of(hold)),
                 Err(error) => Err(error.map(Self::of)),

@@ -1,4 +1,8 @@
-//! The semaphore.
+//! The semaphore: at most as many permits are held as its limit (docs/protocol.md#semaphore-queue).
+//!
+//! The attempts are in `engine::attempts::permits_attempt`, and the limit is read and set by
+//! `engine::semaphore_limit`. A `SemaphorePermit` has one hold for each permit. The holds of one
+//! value are lost together, and `split` and `merge` bind them anew.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -1104,8 +1108,10 @@ impl SemaphorePermit {
             .ok()
             .filter(|n| (1..self.shares().0.len()).contains(n))?;
         let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        // The lowest slots stay, so that the result does not depend on earlier splits and merges.
         holds.sort_by_key(|hold| slot_of(&hold.node()).map(|(slot, _)| slot));
         let split = holds.split_off(holds.len() - n);
+        // Each value binds its holds anew. From here on a loss in one value does not end the other.
         self.set = GuardSet::of(holds);
         Some(Self {
             set: GuardSet::of(split),
@@ -1135,11 +1141,14 @@ impl SemaphorePermit {
     /// ```
     pub fn merge(&mut self, other: Self) -> Result<(), Self> {
         match (self.shares().0.first(), other.shares().0.first()) {
+            // Permits of another semaphore, or of another client, stay separate, because a value
+            // has one path and one client.
             (Some(ours), Some(theirs)) if Arc::ptr_eq(&ours.path_lock, &theirs.path_lock) => {}
             _ => return Err(other),
         }
         let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
         holds.extend(other.into_holds());
+        // The loss of any permit is the loss of all from here on, an earlier one included.
         self.set = GuardSet::of(holds);
         Ok(())
     }
@@ -1296,8 +1305,8 @@ impl SemaphorePermit {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // The tuple is dropped in this order, polled or not: the work relies on the permit, so the
-        // work ends first.
+        // The tuple is dropped in this order, whether the future was polled or not. The work relies
+        // on the permit, so the work ends first.
         let owned = (work, self);
         async move {
             let (work, permit) = owned;

@@ -1,4 +1,7 @@
-//! Writes to ZooKeeper that happen only while the lock is held.
+//! Writes to ZooKeeper that happen only while the lock is held (docs/protocol.md#transaction).
+//!
+//! A `Transaction` collects operations and checks their paths and their size. `engine` sends them
+//! as one request, behind a check of the lock's node.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -102,6 +105,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn under(hold: Result<LockRef, Lost>) -> Self {
         let (hold, lost) = match hold {
             Ok(hold) => (Some(hold), None),
+            // A refused transaction is never sent, so it needs neither the hold nor its namespace.
             Err(lost) => (None, Some(lost.into())),
         };
         Self {
@@ -233,6 +237,7 @@ impl<'a> Transaction<'a> {
             .map_or("", |hold| &hold.path_lock.client.namespace);
         match LockPath::parse(namespace, path) {
             Ok(path) => self.operations.push(operation(path)),
+            // `commit` returns the first error, so that the calls of these methods can be chained.
             Err(error) => self.refused = self.refused.or(Some(error.into())),
         }
         self
@@ -281,6 +286,8 @@ impl<'a> Transaction<'a> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
+        // All locks of a transaction belong to one client, but the nodes that it creates get the
+        // ACL of the first lock.
         let acl = self
             .holds
             .iter()
@@ -294,6 +301,8 @@ impl<'a> Transaction<'a> {
             .map(|operation| operation.bytes(acl))
             .sum::<usize>()
             + checks;
+        // A server would close the connection without an answer, and the outcome would look
+        // unknown.
         if bytes > MAX_BYTES {
             return Err(TransactionError::TooLarge {
                 path: self.paths(),

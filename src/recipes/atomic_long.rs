@@ -1,4 +1,10 @@
-//! The counter.
+//! The counter, and a source of ids that reserves blocks of its numbers.
+//!
+//! A method of `DistributedAtomicLong` that writes is one `Change` of the counter's node, whose
+//! requests are in `counter_requests`. A `CachedAtomicLong` adds the size of a block to the counter
+//! and returns the numbers of the block one by one, without further requests. Its callers reserve
+//! one at a time: the others wait, and then share the block, or the error
+//! (docs/protocol.md#counter-ids).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -601,6 +607,8 @@ impl CachedAtomicLong {
     /// # }
     /// ```
     pub async fn next_id(&self) -> Result<i64, AtomicLongError> {
+        // An id that is left of the last block needs no wait. `begun_before` shows later which
+        // reservations began after this call.
         let begun_before = {
             let mut reserved = self.reserved.lock();
             if let Some(id) = reserved.ids.next() {

@@ -1,4 +1,31 @@
-//! An election: its participants queue as the contenders of a lock do, and the first of them leads.
+//! An election: its participants queue as the contenders of a lock do, and the first of them leads
+//! (docs/protocol.md#election).
+//!
+//! A leader selector waits with `until_leading` in the future of its caller, and holds the lock by
+//! a guard. A leader latch joins the election with a task:
+//!
+//! ```text
+//!   join --> until_leading: acquire the lock, and again after each retryable error
+//!              |       ^
+//!      granted |       | the term was lost
+//!              v       |
+//!            a term: `Status::Leads` until the term is lost, or the candidate leaves
+//!              |
+//!              v
+//!            the work of the term ends, then the node is deleted
+//!              |
+//!              | the candidate has left, or the client is drained
+//!              v
+//!            `Status::Left`
+//! ```
+//!
+//! Each term ends in this order: loss, work, node. The hold is marked as lost first (as *given up*,
+//! if the candidate leaves), which makes `while_held` drop the work. Then the task waits until no
+//! work of the term is left, for at most the session timeout. Only then the node is deleted, and
+//! the next participant leads (docs/protocol.md#leaders-work).
+//!
+//! Callers see a candidate by its `Status`, which has the `Term`, and users by the
+//! `LeadershipState`. A term that users keep keeps neither the session nor the client open.
 
 use std::fmt;
 use std::panic::Location;
@@ -150,6 +177,8 @@ impl LeaderWatch {
         let known = self.returned.clone();
         let changed = look(&self.path_lock, move |path_lock| async move {
             match known {
+                // A new leader is compared by its node, so a participant that has left and leads
+                // again is noticed.
                 Some(known) => {
                     who::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await
                 }
@@ -187,6 +216,8 @@ pub(crate) async fn until_leading(
                     .refuses(&path_lock.path)
                     .map_or(Ok(hold), Err);
             }
+            // No other try would change the outcome, because the client is closed, for example, or
+            // a permission is missing.
             Err(error) if !error.is_retryable() => return Err(error),
             Err(error) => error,
         };
@@ -194,7 +225,8 @@ pub(crate) async fn until_leading(
         let pause = clean_up_pause(failures);
         failures = failures.saturating_add(1);
         let client = &path_lock.client;
-        // An error means that the client has ended; the next attempt reports this.
+        // The pause is a task, because the caller's executor may have no timers. An error means
+        // that the client has ended, which the next attempt reports.
         let _ = client
             .tasks
             .start(async move { tokio::time::sleep(pause).await })
@@ -238,6 +270,8 @@ impl Term {
         if let Some(lost) = self.lost() {
             return Err(lost);
         }
+        // Both are gone once the participant has left and nothing else uses the client. The term
+        // has ended then.
         let kept = self.path_lock.upgrade().zip(self.held.session());
         let (path_lock, session) = kept.ok_or_else(|| self.lost_by(LostReason::Closed))?;
         Ok(LockRef::new(
@@ -334,6 +368,8 @@ impl Status {
         match self {
             Self::Left { .. } => LeadershipState::Closed,
             Self::Follows => LeadershipState::Follower,
+            // The clock may have ended the term before the candidate's task has noticed. Such a
+            // term counts as ended already.
             Self::Leads(term) => match term.hold().map(|hold| hold.state()) {
                 Ok(LockState::Held) => LeadershipState::Leader(term.token()),
                 Ok(LockState::Suspended) => LeadershipState::Suspended(term.token()),
@@ -347,7 +383,7 @@ impl Status {
 #[derive(Default)]
 struct Reports {
     status: watch::Sender<Status>,
-    /// The same for the user, with the changes in between.
+    /// The state for users, which changes within a term too, when the term is suspended.
     state: watch::Sender<LeadershipState>,
 }
 
@@ -359,6 +395,7 @@ impl Reports {
     }
 
     fn set(&self, status: Status) {
+        // The status is set first, so that a caller that sees the state `Leader` finds the term.
         self.status.send_replace(status);
         self.publish();
     }
@@ -390,7 +427,8 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
         reports: Arc::clone(&reports),
     };
     let client = &path_lock.client;
-    // Otherwise it has left at once, by the drop.
+    // On a client that grants no lock any more, `left` is dropped at the end of this function,
+    // which reports that the candidate has left.
     if !client.is_closed() && client.refuses(&path_lock.path).is_none() {
         client
             .tasks
@@ -435,6 +473,8 @@ impl Candidate {
 
     /// Leaves the election, and waits until the leadership is given up.
     pub(crate) async fn leave(&self) -> Result<(), ReleaseError> {
+        // The task waits for this value, for the drop of the sender and for the drain of the
+        // client.
         self.stop.send_replace(true);
         let mut status = self.reports.status.subscribe();
         let is_done = |status: &Status| {
@@ -451,6 +491,7 @@ impl Candidate {
                 released: Some(released),
                 ..
             }) => released.clone(),
+            // The wait ends with no other status, and `self` has the sender.
             _ => Ok(()),
         }
     }
@@ -465,12 +506,17 @@ struct LeftOnDrop {
 
 impl Drop for LeftOnDrop {
     fn drop(&mut self) {
+        // A task that has run to its end has set the status. A task that was dropped has not,
+        // because its client has ended. In both cases the hold was dropped before this value, which
+        // is an argument of the task.
         let (why, released) = match self.reports.status() {
             Status::Left { why, released } => (why, released),
             _ => (Some(self.path_lock.ended()), None),
         };
         self.reports.set(Status::Left {
             why,
+            // `leave` waits for this result. There was no leadership to give up, or its hold has
+            // been dropped.
             released: released.or(Some(Ok(()))),
         });
     }
@@ -489,6 +535,7 @@ async fn take_part(
     loop {
         let leading = tokio::select! {
             biased;
+            // The drop of the other future cancels the attempt, whose node is deleted then.
             () = stopped(&mut stop, &path_lock.client) => {
                 return reports.set(Status::Left { why: why(), released: None });
             }
@@ -513,6 +560,7 @@ async fn take_part(
                 });
             }
         };
+        // From here on a loss of the lock ends the term, and the call counts as granted.
         hold.note_had();
         let term = Term::new(&hold);
         // The value is dropped before the hold, in whichever way the function ends.
@@ -523,6 +571,8 @@ async fn take_part(
             () = stopped(&mut stop, &path_lock.client) => false,
             () = until_lost(&hold, reports) => true,
         };
+        // If the candidate leaves, the hold is given up here. In each case the hold is lost from
+        // here on, so `while_held` drops the work before the node is deleted.
         drop(given_up);
         let left = (!is_lost).then(why);
         reports.set(left.clone().map_or(Status::Follows, |why| Status::Left {
@@ -532,7 +582,9 @@ async fn take_part(
         // The node of the hold is before that of any next term, so the next leader waits until the
         // work of this term has ended (docs/protocol.md#leaders-work).
         term.until_idle(hold.session.timeout()).await;
-        // The work has ended, so the hold has no other owner.
+        // The task has the only hold of the term, so `into_inner` returns the hold. If the term was
+        // lost, the hold is dropped here, before the next attempt, which otherwise would queue
+        // behind the node of this term.
         if let (Some(why), Some(hold)) = (left, Arc::into_inner(hold)) {
             return reports.set(Status::Left {
                 why,

@@ -1,4 +1,8 @@
-//! The members of a group.
+//! The members of a group, as Curator's `GroupMember` creates them.
+//!
+//! A group is a directory, and each member is a persistent node in it, named by its id
+//! (`PersistentNode`). A `GroupWatch` lists the directory, and lists it again after each change
+//! (`Group`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,6 +83,8 @@ impl GroupMember {
         data: impl Into<Vec<u8>>,
     ) -> Result<Self, BuildError> {
         let (path, id) = (path.as_ref(), id.as_ref());
+        // The path of the group is checked first, so that an error about it does not name the
+        // member.
         let directory = LockPath::parse(&client.core.namespace, path)?;
         let member = format!("{path}/{id}");
         if id.is_empty() || id.contains('/') {

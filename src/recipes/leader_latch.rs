@@ -1,4 +1,8 @@
-//! The leader latch.
+//! The leader latch: a participant in an election for as long as the value lives.
+//!
+//! A `LeaderLatch` owns a `Candidate`, whose task takes part in the election (`election`). A
+//! `Leadership` is one term of it, for the work that belongs to the term. Clones of a latch share
+//! the candidate, which leaves the election when the last clone is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -520,7 +524,8 @@ impl Leadership {
     /// # }
     /// ```
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        // The counter is dropped after the work.
+        // The counter is declared first and so dropped last: the node of the term is kept until the
+        // work has been dropped.
         let _working = self.term.begin_work();
         while_held(self.term.when_lost(), || self.term.lost(), work).await
     }

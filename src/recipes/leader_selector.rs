@@ -1,4 +1,9 @@
-//! The leader selector.
+//! The leader selector: runs work whenever this participant leads an election.
+//!
+//! `LeaderSelector::lead` acquires the lock of the election, runs the work under the guard, and
+//! releases the guard. If the work was dropped because the lock was lost, `lead` queues again. The
+//! calls of one selector and its clones are registered in `Terms`, so that
+//! `LeaderSelector::interrupt_leadership` can mark their holds as lost.
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -267,6 +272,8 @@ impl LeaderSelector {
     pub fn interrupt_leadership(&self) -> bool {
         let terms = self.terms.current();
         for term in &terms {
+            // The loss ends `while_held` in `lead`, which drops the work. Then `lead` releases the
+            // guard and queues again, behind the other participants.
             term.handle_event(HoldEvent::Ended(LostReason::GivenUp));
         }
         !terms.is_empty()

@@ -1,4 +1,12 @@
-//! Jobs that run once per occasion.
+//! Jobs that run once per occasion (docs/protocol.md#once-record).
+//!
+//! `OnceJob::run` looks for the record of the occasion, acquires the lock of the job, and looks
+//! again. Then it runs the job under the lock, and writes the record by a transaction, together
+//! with the writes that the job has added. The record is final. Its requests are in `job_records`.
+//!
+//! After each step the lock may be lost, and another process may run the job. So a run that loses
+//! the lock before its transaction, or gets no answer to it, looks for the record once more, and
+//! reports what it finds.
 
 use std::error::Error;
 use std::fmt;
@@ -234,6 +242,8 @@ impl OnceJob {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         let (mutex, records) = self.parts()?;
+        // A record is final, so a recorded occasion costs one read and no lock. A missing record
+        // counts only under the lock, because this server may lag behind.
         if let Some(found) = records.find().await? {
             return Ok(OnceOutcome::already_run(&found));
         }
@@ -248,6 +258,8 @@ impl OnceJob {
             hold: guard.hold().lock_ref(),
             writes: Arc::clone(&writes),
         };
+        // If the lock is lost, the job is dropped. Its occasion is not recorded then, so another
+        // run may follow.
         let output = match guard.while_held(job(run)).await?.map_err(Into::into) {
             Ok(output) => output,
             Err(error) => {
@@ -260,16 +272,22 @@ impl OnceJob {
                 });
             }
         };
+        // The transaction checks the lock's node, so no other run can be between this job and its
+        // record.
         let recorded = self.record(&records, &guard, &writes).await;
         if matches!(recorded, Recorded::Ours) {
             records.prune(&guard.hold().lock_ref(), self.keep).await;
         }
+        // The release deletes the node, even if tasks of this client wait for the lock: a node is
+        // not handed off while a write under it has an unknown outcome. So the next grant ends the
+        // doubt.
         let token = guard.hold().token;
         release(guard).await;
         let (error, is_unknown) = match recorded {
             Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
             Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
-            // Another process may have had the lock, and recorded its run, before this read.
+            // Another process may have been granted the lock, and may have recorded its run. The
+            // read is behind a `sync`, because there is no lock that makes the read current.
             Recorded::No(error @ TransactionError::Lost(_)) => match records.find_synced().await {
                 Ok(Some(found)) => return Ok(OnceOutcome::already_run(&found)),
                 Ok(None) => (error, false),
@@ -351,6 +369,8 @@ impl OnceJob {
     }
 
     async fn record(&self, records: &Records, guard: &LockGuard, writes: &Writes) -> Recorded {
+        // Writes that a task of the job adds after this are not recorded, because the job has
+        // ended.
         let writes = mem::take(&mut *writes.lock());
         let transaction = writes
             .into_iter()

@@ -1,4 +1,9 @@
-//! An ephemeral node that comes back.
+//! An ephemeral node that is created again in each session (docs/protocol.md#persistent-node).
+//!
+//! A `PersistentNode` is the handle of a task (`kept_node`), which creates the node, watches it,
+//! and deletes it at the end. The handle sends the wanted data to the task by a channel, whose drop
+//! asks the task to delete the node. The task publishes the state of the node, and the generation
+//! of the data that the node has, for the calls that wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -173,6 +178,8 @@ impl PersistentNode {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
         // The future runs on the session's thread, which has the timers.
         let waited = self.client.tasks.start(async move {
+            // The data of the builder have the generation 1. Later data count, too, because the
+            // node exists then.
             tokio::time::timeout(timeout, kept_node::until_written(&node, 1)).await
         });
         match waited.await {
@@ -237,6 +244,8 @@ impl PersistentNode {
             let (path, bytes) = (self.path().to_owned(), data.len());
             return Err(PersistentNodeError::DataTooLarge { path, bytes });
         }
+        // Concurrent calls get different generations, each of which is answered by its own data or
+        // later ones.
         let mut generation = 0;
         self.wanted.send_modify(|wanted| {
             generation = wanted.generation + 1;
@@ -327,6 +336,8 @@ impl PersistentNode {
             wanted,
             closed,
         } = self;
+        // The task deletes the node when this sender is dropped, whether the future below is polled
+        // or not.
         drop(wanted);
         async move {
             // An error means that the client has ended, and the task with it.
@@ -394,6 +405,7 @@ impl sealed::Buildable for PersistentNode {
         }
         let acl = asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
         check_acl(&acl, &client.credentials).map_err(|reason| invalid("acl", reason))?;
+        // The id is made once, so that the node has the same name in each session.
         if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
             path = LockPath::parse(
                 &client.namespace,
@@ -413,6 +425,8 @@ impl sealed::Buildable for PersistentNode {
         } else {
             let turn = PathTurn::at(&handle.nodes, &node.path);
             let kept = kept_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told);
+            // The task ends when `wanted` is dropped, after it has deleted the node. The drop of
+            // the handle must not abort the task before that.
             client.tasks.start(kept).detach();
         }
         Ok(Self {

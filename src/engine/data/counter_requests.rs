@@ -9,8 +9,8 @@
 //! random pauses (docs/protocol.md#counter-tries).
 //!
 //! The task of a change ends with its caller, and with the client. For the latter `in_doubt` is
-//! shared: the caller must learn whether a write may have been carried out. The node is created with
-//! the directories above it by the first change (docs/protocol.md#counter-layout).
+//! shared: the caller must learn whether a write may have been carried out. The node is created
+//! with the directories above it by the first change (docs/protocol.md#counter-layout).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ use crate::session::request::retry::contended_pause;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::{LockPath, above};
 
-/// A counter, as the handles of it see it.
+/// A counter, which its handles share.
 pub(crate) struct Counter {
     pub(crate) path: LockPath,
     pub(crate) acl: Arc<[Acl]>,
@@ -62,12 +62,13 @@ impl Counter {
         match answer {
             CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
             CounterEvent::Unusable(unusable) => Err(self.unusable(unusable)),
+            // A read has no other event.
             _ => Err(self.no_answer()),
         }
     }
 
-    /// Changes the value. The requests run where the session runs; dropping the future stops them,
-    /// wherever they are.
+    /// Changes the value. A task on the session's thread sends the requests. The drop of this
+    /// future aborts the task at whatever point it has reached.
     pub(crate) async fn change(
         self: &Arc<Self>,
         change: Change,
@@ -81,7 +82,8 @@ impl Counter {
         };
         match self.client.tasks.start(work.run(change)).await {
             Ok(result) => result,
-            // The client has ended, and the task with it.
+            // The client has ended, and the task with it, so only the shared flag shows whether a
+            // write may have been carried out.
             Err(_) if in_doubt.load(Ordering::Acquire) => {
                 Err(self.unknown(cause(zk::Error::ClientClosed)))
             }
@@ -91,7 +93,9 @@ impl Counter {
 
     async fn read(&self, handle: &zk::Client, sync: bool) -> Result<CounterEvent, zk::Error> {
         let path = self.path.server();
-        // Both requests are sent together.
+        // Both requests are sent before the first answer is awaited. The servers answer the
+        // requests of a session in order, so the read shows all that the `sync` has brought to the
+        // connected server.
         let sync = sync.then(|| handle.sync(path));
         let read = handle.get_data(path);
         if let Some(sync) = sync {
@@ -106,6 +110,7 @@ impl Counter {
                 })),
                 Err(unusable) => CounterEvent::Unusable(unusable),
             }),
+            // A missing counter has the value 0 (docs/protocol.md#counter-layout).
             Err(zk::Error::NoNode) => Ok(CounterEvent::Read(None)),
             Err(error) => Err(error),
         }
@@ -123,6 +128,8 @@ impl Counter {
             .await
         {
             Ok((stat, _)) => Ok(CounterEvent::Created {
+                // Servers of the 3.4 series answer a create without a Stat (ZOOKEEPER-1297). The
+                // counter is read then, to learn which transaction created it.
                 czxid: (!stat.is_invalid()).then_some(stat.czxid),
             }),
             Err(zk::Error::NodeExists) => Ok(CounterEvent::Exists),
@@ -144,6 +151,8 @@ impl Counter {
             .await
         {
             Ok(stat) => Ok(CounterEvent::Written { czxid: stat.czxid }),
+            // The version that was read is gone: another process has written to the node, or an
+            // earlier write of this change was carried out although its answer was lost.
             Err(zk::Error::BadVersion) => Ok(CounterEvent::BadVersion),
             Err(zk::Error::NoNode) => Ok(CounterEvent::NoNode),
             Err(error) => Err(error),
@@ -165,7 +174,8 @@ impl Counter {
             .into()
     }
 
-    /// Returns the error of an answer to another question, which does not come up.
+    /// Returns the error for an event or a result of another kind than was requested. No code path
+    /// leads to one; an error is still better than a panic.
     pub(crate) fn no_answer(&self) -> AtomicLongError {
         self.unknown(cause(zk::Error::UnexpectedError(
             "an answer to another request".to_owned(),
@@ -185,9 +195,9 @@ struct ChangeTask {
     counter: Arc<Counter>,
     /// Whether the outcome is unknown if the task ends now.
     in_doubt: Arc<AtomicBool>,
-    /// The failure of the last request that got no answer.
+    /// The last failure of a request that was not answered.
     last_failure: Option<Cause>,
-    /// Why the last request failed for good.
+    /// The error of the last request, if it is not repeated.
     error: Option<AtomicLongError>,
 }
 
@@ -196,6 +206,8 @@ impl ChangeTask {
         let started = Instant::now();
         let counter = Arc::clone(&self.counter);
         let (mut changing, mut step) = Changing::new(change);
+        // The count of failures spans all requests of the change, and all sessions, until a request
+        // is answered.
         let mut repetition = Repetition::new(counter.client.retry);
         let outcome = loop {
             let request = match step {
@@ -213,9 +225,11 @@ impl ChangeTask {
                 }
             };
             if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
-                // Only failures in a row count.
+                // The request was answered, so the next failure is again the first one in a row.
                 repetition = Repetition::new(counter.client.retry);
             }
+            // `ask` sets the flag while a write is under way. Once there is an event, the state
+            // machine knows whether any write, also an earlier one, is still in doubt.
             step = changing.on(event);
             self.in_doubt
                 .store(changing.is_in_doubt(), Ordering::Release);
@@ -241,7 +255,8 @@ impl ChangeTask {
         })
     }
 
-    /// Sends one request. Which is repeated, and with which version, is decided by [`Changing`].
+    /// Sends one request. [`Changing`] decides which request follows, and whether a write keeps its
+    /// version.
     async fn ask(
         &mut self,
         repetition: &mut Repetition<'_>,
@@ -253,18 +268,23 @@ impl ChangeTask {
             Ok(session) => session,
             Err(none) => {
                 let why = RequestFailure::from(none);
+                // No request was sent this time, but an earlier write of this change may be in
+                // doubt. The change then ends as unknown, and this failure is the source of that
+                // error.
                 if let RequestFailure::Connection(source) = &why {
                     self.last_failure = Some(Arc::clone(source));
                 }
                 return self.failed(counter.error(why), false);
             }
         };
+        // The closure below sends the request, and is not called if the session has already ended.
         let was_sent = AtomicBool::new(false);
         let (counter, in_doubt, sent) = (&counter, &self.in_doubt, &was_sent);
         let answer = repetition.try_once(&session, |handle| {
             sent.store(true, Ordering::Relaxed);
             if changes_the_value {
-                // Should the client end before the answer.
+                // If the client ends before the answer, it drops this task, and the caller has only
+                // the flag.
                 in_doubt.store(true, Ordering::Release);
             }
             let session = &session;
@@ -278,6 +298,8 @@ impl ChangeTask {
                             parents,
                             client,
                         } = &**counter;
+                        // Directories that exist already are no error, so this request can be sent
+                        // again without a decision.
                         client
                             .make_directories(&handle, above(path.server()), acl, *parents)
                             .await?;
@@ -296,7 +318,13 @@ impl ChangeTask {
         });
         match answer.await {
             Ok(Ok(event)) => event,
+            // `try_once` has made the pause that the retry policy asks for, so the next request may
+            // follow at once.
             Ok(Err(failure)) => self.without_answer(failure),
+            // The session has ended while the request was under way, so the request may have been
+            // carried out. The request is sent again in the next session, with the same version.
+            // `in_next_session` bounds these repetitions, because a request that ends every session
+            // would otherwise cause new sessions without a limit.
             Err(Unanswered::NoSession(SessionGone)) if was_sent.into_inner() => {
                 let source = cause(zk::Error::SessionExpired);
                 self.last_failure = Some(Arc::clone(&source));
@@ -306,7 +334,11 @@ impl ChangeTask {
                     self.failed(counter.error(RequestFailure::Connection(source)), true)
                 }
             }
+            // The session ended before the request was sent. The next call waits for another
+            // session.
             Err(Unanswered::NoSession(SessionGone)) => CounterEvent::NotDone,
+            // This request was definitely not carried out. [`Changing`] knows whether an earlier
+            // one may have been.
             Err(Unanswered::Refused(failure)) => {
                 self.failed(counter.error(failure.refused()), false)
             }
@@ -321,6 +353,9 @@ impl ChangeTask {
     fn without_answer(&mut self, failure: Failure) -> CounterEvent {
         self.last_failure = Some(failure.cause);
         match failure.kind {
+            // Both kinds are definite: the server was too busy, or a directory was deleted again
+            // while those below it were created. The other requests turn `NoNode` into an event
+            // before it gets here.
             FailureKind::NotNow | FailureKind::NoNode => CounterEvent::NotDone,
             _ => CounterEvent::Lost,
         }

@@ -20,7 +20,8 @@ use crate::session::reports::log;
 use crate::session::request::repetition::Unanswered;
 use crate::values::path::LockPath;
 
-/// How many members are read at once (docs/protocol.md#request-window).
+/// How many members are read in one flight. More requests would delay the heartbeats, which are
+/// answered in order with them (docs/protocol.md#request-window).
 const AT_ONCE: usize = 64;
 
 /// The directory of a group.
@@ -37,21 +38,24 @@ pub(crate) struct Members {
     pub(crate) known: KnownMembers,
 }
 
-/// The last report of a watch, so that it reports nothing older, and nothing twice.
+/// The state that a watch has reported last, so that it reports no older state, and no state twice.
 #[derive(Clone, Copy)]
 pub(crate) struct KnownMembers {
-    /// The zxid of the last coming or going; `None` if there is no directory.
+    /// The zxid of the last creation or deletion of a child; `None` if the directory does not
+    /// exist.
     as_of: Option<i64>,
-    /// The session that has shown it.
+    /// The session whose server has shown this state.
     session: i64,
 }
 
-/// Names, and since when they are these; and a watch.
+/// The names of the children, the directory's zxid of the last change of them, and the watch, if
+/// one was set.
 type Listed = (Vec<String>, Option<i64>, Option<zk::OneshotWatcher>);
 
 impl Group {
-    /// Waits until a member has come or gone since `known`, and returns the members then: at once
-    /// if nothing is known. Several changes may be one (docs/protocol.md#group-watch).
+    /// Waits until a member has come or gone since `known`, and returns the members at that time.
+    /// Returns at once if `known` is `None`. Several changes may be reported as one
+    /// (docs/protocol.md#group-watch).
     pub(crate) async fn changed(
         &self,
         known: Option<KnownMembers>,
@@ -73,13 +77,17 @@ impl Group {
     ) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.repeat(|session, handle| async move {
+                // A call without a known state returns at once, so it needs no watch.
                 let watching = known.and_then(|_| self.room_for_a_watch(&session));
                 let id = session.session_id;
                 if known.is_some_and(|known| known.session != id) {
-                    // A server shows a session nothing older than it has seen. The next one may be,
-                    // by a server that lags behind.
+                    // Within a session, a client never sees an older state than before, even if it
+                    // changes servers. Another session may be served by a member that lags behind,
+                    // and would then report members that have left.
                     handle.sync(self.directory.server()).await?;
                 }
+                // The directory's `pzxid` changes with each creation and deletion of a child, so a
+                // member that has left and returned between two calls is noticed too.
                 let (names, as_of, watcher) = self.list(&handle, watching.is_some()).await?;
                 if known.is_some_and(|known| known.as_of == as_of) {
                     return Ok(Err((session, watcher, watching)));
@@ -94,6 +102,8 @@ impl Group {
                 Ok(members) => return Ok(members),
                 Err(unchanged) => unchanged,
             };
+            // The list above was read behind a `sync` if the session is a new one. So later lists
+            // of this session are not older than the known state, and need no `sync`.
             known = known.map(|known| KnownMembers {
                 session: session.session_id,
                 ..known
@@ -102,8 +112,9 @@ impl Group {
         }
     }
 
-    /// Watches the directory. The result resolves once a child has come or gone, and it may have
-    /// otherwise.
+    /// Watches the directory. The returned future resolves when a child has come or gone. The
+    /// future may also resolve without a change: after an interval, if the session can watch no
+    /// more, and at the end of the session.
     pub(crate) async fn watch(
         &self,
     ) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {
@@ -116,15 +127,16 @@ impl Group {
         Ok(change(session, watcher, watching))
     }
 
-    /// Counts a watch of the directory's children, which the `*` keeps apart from one of its data:
-    /// each is set again after a reconnect.
+    /// Counts a watch on the directory's children. The client library sets a watch on the children
+    /// and one on the data of the same node separately after a reconnect, so they count separately:
+    /// the `*` distinguishes their paths.
     fn room_for_a_watch(&self, session: &Session) -> Option<Watching> {
         session
             .watches
             .watch(&self.directory.child("*"), WatchUse::Node)
     }
 
-    /// Lists the directory. Without one, a watch tells when it is made.
+    /// Lists the directory. If the directory is missing, the watch waits for its creation.
     async fn list(&self, handle: &zk::Client, watch: bool) -> Result<Listed, zk::Error> {
         let path = self.directory.server();
         loop {
@@ -139,6 +151,7 @@ impl Group {
             };
             match listed {
                 Ok((names, stat, watcher)) => return Ok((names, Some(stat.pzxid), watcher)),
+                // A list of a missing node sets no watch, so `exists` sets one below.
                 Err(zk::Error::NoNode) if watch => {}
                 Err(zk::Error::NoNode) => return Ok((Vec::new(), None, None)),
                 Err(error) => return Err(error),
@@ -146,12 +159,12 @@ impl Group {
             if let (None, watcher) = handle.check_and_watch_stat(path).await? {
                 return Ok((Vec::new(), None, Some(watcher)));
             }
-            // The directory was made between the two.
+            // The directory was created between the two requests, so it is listed again.
         }
     }
 
-    /// Reads the data of members. Members that have gone meanwhile, or that this client may not
-    /// read, are left out.
+    /// Reads the data of members. The result omits members that have left in the meantime, and
+    /// those that this client may not read.
     async fn read(
         &self,
         handle: &zk::Client,
@@ -163,13 +176,16 @@ impl Group {
                 .iter()
                 .map(|name| self.directory.child(name))
                 .collect();
-            // All requests are sent together.
+            // Each call sends its request at once, so these reads take one round trip together.
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
             for (name, read) in names.iter().zip(reads) {
                 match read.await {
                     Ok((data, _)) => drop(members.insert(name.clone(), data)),
+                    // The member has left since the list. The next call notices, because the zxid
+                    // has changed.
                     Err(zk::Error::NoNode) => {}
-                    // The client may know all the other members.
+                    // One member with another ACL must not hide all the other members from this
+                    // client.
                     Err(zk::Error::NoAuth) => {
                         let path = self.directory.user();
                         log::warn!(
@@ -192,8 +208,9 @@ impl Group {
     }
 }
 
-/// Waits for what `watcher` tells, or for the end of the session. The session is not kept during
-/// the wait: a session is closed when nothing uses it any more.
+/// Waits for the event of `watcher` or, without one, for an interval; at most until the session
+/// ends. The wait does not keep the session, which the client library closes when nothing uses it
+/// any more (docs/protocol.md#lent-session).
 fn change(
     session: Arc<Session>,
     watcher: Option<zk::OneshotWatcher>,
@@ -202,9 +219,12 @@ fn change(
     let (ended, poll) = (session.ended(), session.lease.rule.heartbeat_interval());
     drop(session);
     async move {
+        // The watch counts against the session's limit until the wait ends.
         let _watching = watching;
         tokio::select! {
             () = changed_or_after(watcher, poll) => {}
+            // The caller lists again in the next session, so no change is missed by the end of this
+            // one.
             _ = ended => {}
         }
     }

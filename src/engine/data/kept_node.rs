@@ -11,14 +11,15 @@
 //!   the handle was dropped --> withdraw: delete it, if it is this session's
 //! ```
 //!
-//! The node at the path may be another's, as of an earlier session of the same client: it is never
-//! written to or deleted, and the task waits for its end. Two handles of one client take turns at a
-//! path, because each would take the other's node for its own after a create without an answer.
+//! The node at the path may belong to another owner, such as an earlier session of the same client.
+//! Such a node is never written to or deleted, and the task waits for its end. Two handles of one
+//! client take turns at a path, because each would take the other's node for its own after a create
+//! without an answer.
 //!
-//! A create or a write without an answer may still be carried out. [`Stay`] remembers what may come:
-//! `in_doubt` a node, `late_write` data. A write with the version of the last look settles the
-//! latter, and a write behind which everything of the session is decided the former
-//! (docs/protocol.md#write-barrier).
+//! A create or a write without an answer may still be carried out. [`Stay`] remembers both: a
+//! create as `in_doubt`, a write as `late_write`. A later write of the session whose answer arrives
+//! decides every earlier create (docs/protocol.md#write-barrier). A write with the version of the
+//! last look settles an earlier write, because at most one write for each version is carried out.
 //!
 //! The session counts the node before its create is sent (docs/protocol.md#session-nodes).
 
@@ -44,8 +45,8 @@ use crate::session::threads::waker::contain_panic;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::{LockPath, above};
 
-/// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at
-/// once could take each other's node for their own when creates are not answered.
+/// The turns of a client's handles to have the node at a path. Two handles of one session at once
+/// could take each other's node for their own when creates are not answered.
 pub(crate) type PathTurns = Registry<String, PathTurn>;
 
 /// The turns at one path, in order of arrival.
@@ -84,7 +85,7 @@ impl Drop for PathTurn {
 #[derive(Clone)]
 pub(crate) struct WantedNode {
     pub(crate) data: Arc<[u8]>,
-    /// Counts the data that were wanted, from 1.
+    /// Counts the data that were requested, from 1.
     pub(crate) generation: u64,
 }
 
@@ -98,18 +99,18 @@ pub(crate) struct ManagedNode {
     outcome: watch::Sender<Outcome>,
 }
 
-/// What has come of the data that were wanted.
+/// The outcome for the data that were requested.
 #[derive(Clone, Default)]
 struct Outcome {
-    /// The generation of the data that the node was given last.
+    /// The generation of the data that the node was last given.
     written: u64,
-    /// The generation of the data with which the servers have refused it last.
+    /// The generation of the data that the servers last refused.
     refused: u64,
-    /// Why the node is not there.
+    /// Why the node does not exist.
     trouble: Option<PersistentNodeError>,
 }
 
-/// The orders of the handle: the wanted node, until the handle is dropped.
+/// The orders of the handle: the wanted node. The sender is dropped with the handle.
 pub(crate) type Orders = watch::Receiver<WantedNode>;
 
 impl ManagedNode {
@@ -129,9 +130,10 @@ impl ManagedNode {
         })
     }
 
-    /// Says that the client of this node is closed.
+    /// Records that the client of this node is closed.
     pub(crate) fn close_with(&self, client: &Core) {
-        // A task that has ended is as if the client had.
+        // A client that is still being closed has no final reason. The reason is `Closed` then,
+        // because the node gets no task that could send a request.
         let why = match client.why_ended() {
             RequestFailure::AuthFailed => RequestFailure::AuthFailed,
             _ => RequestFailure::Closed,
@@ -140,22 +142,21 @@ impl ManagedNode {
         self.set_state(PersistentNodeState::Closed);
     }
 
-    /// Returns the error of an end that no server has confirmed.
+    /// Returns the error of a close whose deletion no server has confirmed.
     pub(crate) fn not_confirmed(&self) -> PersistentNodeError {
         PersistentNodeError::NotConfirmed {
             path: self.path.user().to_owned(),
         }
     }
 
-    /// Returns why the node is closed, for a call that waited for it.
+    /// Returns why the node is closed, for a call that was waiting.
     pub(crate) fn ended(&self) -> PersistentNodeError {
-        // An error that another try could have cured does not count any more, because nothing tries
-        // again.
+        // A retryable error is omitted, because no request will be repeated any more.
         let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
         refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
     }
 
-    /// Returns why the node is not there, if that is known.
+    /// Returns why the node does not exist, if that is known.
     pub(crate) fn trouble(&self) -> Option<PersistentNodeError> {
         self.outcome.borrow().trouble.clone()
     }
@@ -166,12 +167,14 @@ impl ManagedNode {
 
     /// Changes the outcome, and wakes the callers that wait for it, whose wakers may panic.
     fn set_outcome(&self, change: impl FnOnce(&mut Outcome)) {
+        // Only the task of this node changes the outcome, so no change is lost between the clone
+        // and the replacement.
         let mut outcome = self.outcome.borrow().clone();
         change(&mut outcome);
         contain_panic(|| drop(self.outcome.send_replace(outcome)));
     }
 
-    /// Tells the user, whose wakers may panic.
+    /// Publishes the state, and wakes the callers that wait for it, whose wakers may panic.
     fn set_state(&self, state: PersistentNodeState) {
         contain_panic(|| {
             self.state
@@ -181,13 +184,17 @@ impl ManagedNode {
 
     fn set_written(&self, generation: u64) {
         self.set_trouble(None);
-        // The state comes first, so that a caller who waited for the data finds the node there.
+        // The state is set first, so that a caller that has waited for the data finds the state
+        // `Present`.
         self.set_state(PersistentNodeState::Present);
         self.set_outcome(|outcome| outcome.written = generation);
     }
 
-    /// Notifies callers that wait for these data, or earlier ones.
+    /// Records that the servers have refused these data, which ends the calls that wait for them or
+    /// for earlier data.
     fn set_refused(&self, generation: u64, why: PersistentNodeError) {
+        // The outcome is set first, so that a caller that sees the state `Refused` finds the
+        // reason.
         self.set_outcome(|outcome| (outcome.refused, outcome.trouble) = (generation, Some(why)));
         self.set_state(PersistentNodeState::Refused);
     }
@@ -200,8 +207,8 @@ impl ManagedNode {
     }
 }
 
-/// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then
-/// deletes it, and tells `closed`.
+/// Keeps the node there until the handle is dropped, which drops the sender of `orders`. Then
+/// deletes the node, and sends the result to `closed`.
 pub(crate) fn run(
     node: Arc<ManagedNode>,
     client: Arc<Core>,
@@ -209,25 +216,29 @@ pub(crate) fn run(
     orders: Orders,
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // However this ends: with the runtime, too, which drops a task that it has never polled.
+    // The value is made here and not in the task, because the runtime of a closed client drops a
+    // task without polling it. The node is `Closed` in that case, too.
     let closed_on_drop = ClosedOnDrop(Arc::clone(&node));
     async move {
         let _tells_closed = closed_on_drop;
         let ended = keep(&node, client, &turn, orders).await;
-        // The state comes before the caller of `close` continues.
+        // The state is set before `close` returns to its caller.
         node.set_state(PersistentNodeState::Closed);
-        // An error means that the node was dropped and not closed.
+        // The send fails if the handle was dropped without `close`, so that no caller waits.
         drop(closed.send(ended));
     }
 }
 
-/// Returns whether the node is known to be gone.
+/// Keeps the node there until the handle is dropped, and deletes it then. Returns `Ok` if the node
+/// is known to be deleted.
 async fn keep(
     node: &Arc<ManagedNode>,
     client: Arc<Core>,
     turn: &PathTurn,
     mut orders: Orders,
 ) -> Result<(), PersistentNodeError> {
+    // First the turn at the path, which ends only with this task, so that the next handle creates
+    // its node after the deletion of this one.
     let _has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
         has_turn
     } else {
@@ -237,12 +248,14 @@ async fn keep(
                 node.set_state(PersistentNodeState::Absent);
                 has_turn
             }
+            // This handle never had the path, so it has no node.
             () = dropped(&mut orders) => return Ok(()),
         }
     };
-    // Whether a node of this task may be left of an earlier session, whose end no server has
-    // confirmed.
+    // `is_left` is whether an earlier session, whose end no server has confirmed, may still have a
+    // node of this task.
     let (mut is_left, mut pauses) = (false, 0);
+    // Then one stay in each session, until the handle is dropped or the client has ended.
     loop {
         let session = tokio::select! {
             biased;
@@ -251,6 +264,8 @@ async fn keep(
         };
         let session = match session {
             Ok(session) => session,
+            // A node is wanted for as long as its handle lives, so the retry policy does not end
+            // the tries (docs/protocol.md#persistent-node).
             Err(NoSession::Unreachable(error)) => {
                 node.set_trouble(Some(
                     node.error(RequestFailure::Connection(Arc::new(error))),
@@ -267,6 +282,8 @@ async fn keep(
             }
         };
         pauses = 0;
+        // The servers may still have these sessions, with their nodes, after this client has given
+        // them up (docs/protocol.md#close-confirmed).
         let earlier = client.earlier_sessions(session.session_id);
         let mut stay = Stay {
             client: &client,
@@ -283,18 +300,19 @@ async fn keep(
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
-        // If this session's node is there, no earlier one is left.
+        // The path has one node. If that is this session's, no node of an earlier session is left.
         is_left &= stay.own.is_none();
         let room = stay.room.take();
         drop(stay);
         let left: &[i64] = if is_left { &earlier } else { &[] };
         if is_dropped {
-            // The session may be closed by this, if it was the last to use it, which deletes the
-            // node too.
+            // If nothing else uses the client, this drop ends the session, which deletes the node
+            // as well.
             drop(client);
             return withdraw(node, &session, (created, room), left).await;
         }
-        // The session has ended: nothing can be deleted any more.
+        // The session has ended, so `withdraw` sends no request. An error means that no server has
+        // confirmed that the node of that session is deleted.
         is_left = withdraw(node, &session, (created, room), left)
             .await
             .is_err();
@@ -315,7 +333,7 @@ impl Drop for ClosedOnDrop {
     }
 }
 
-/// Waits until the handle is dropped. Its orders meanwhile are not waited for afterwards.
+/// Waits until the handle is dropped. Marks orders that arrive meanwhile as seen.
 async fn dropped(orders: &mut Orders) {
     while orders.changed().await.is_ok() {}
 }
@@ -326,23 +344,25 @@ struct Stay<'a> {
     node: &'a ManagedNode,
     session: &'a Arc<Session>,
     earlier: &'a [i64],
-    /// Whether a create was sent of which it is not known whether it made the node.
+    /// Whether a create was sent whose outcome is unknown: it may have made the node, or may still
+    /// do so.
     in_doubt: bool,
-    /// The node, if it is there and ours: the generation of the data that it was given, 0 if that
-    /// is not known.
+    /// `Some` if the node exists and is this task's: the generation of the data that it was given,
+    /// or 0 if that is unknown.
     own: Option<u64>,
-    /// The oldest data of a write of which it is not known whether it is still to come: it comes to
-    /// nothing once the node has another version, and a read tells nothing of it
-    /// (docs/protocol.md#write-barrier).
+    /// The generation of the oldest data of which an unanswered write may still be applied. A read
+    /// does not settle such a write, because the write may come after it. The write has no effect
+    /// once the node has another version than the one it names (docs/protocol.md#write-barrier).
     late_write: Option<u64>,
-    /// The data that were wanted at the last step.
+    /// The generation of the data that were wanted at the last step.
     generation: u64,
-    /// While a write is not answered, and until it is repeated: the supervisor gives a connection
-    /// more time for its answers only if one is waited for (docs/protocol.md#server-timeout).
+    /// Counts as work of the session from a create or a write until it is answered, over all its
+    /// repetitions: the supervisor gives a connection more time for its answers only if an answer
+    /// is waited for (docs/protocol.md#server-timeout).
     counted: Option<watch::Receiver<()>>,
-    /// Requests in a row that were not answered.
+    /// The number of consecutive requests without an answer.
     failures: u32,
-    /// What the node takes of the nodes that the session may have
+    /// The node's part of the bytes that the session's nodes may have
     /// (docs/protocol.md#session-nodes).
     room: Option<NodeRoom>,
 }
@@ -351,44 +371,53 @@ struct Stay<'a> {
 enum NextStep {
     Create,
     Look,
-    /// The node is there: wait until something happens to it.
+    /// Wait until the node may have changed; without a watch, for an interval.
     Wait(Option<(zk::OneshotWatcher, Watching)>),
-    /// The same again after a while, and other data at once.
+    /// Continue after a pause, or at once when other data are ordered.
     Pause(Duration),
 }
 
 impl Stay<'_> {
-    /// Returns whether there may be a node of ours in this session.
+    /// Returns whether this task may have a node in this session.
     fn may_exist(&self) -> bool {
         self.in_doubt || self.own.is_some()
     }
 
-    /// Runs until the session ends, or the handle is dropped, for which it returns `true`.
+    /// Takes steps until the session has ended or the handle is dropped. Returns whether the handle
+    /// is dropped.
     async fn run(&mut self, orders: &mut Orders) -> bool {
         let mut next = NextStep::Create;
         while self.session.end_reason().is_none() {
             let wanted = orders.borrow_and_update().clone();
             self.generation = wanted.generation;
+            // The step has a receiver of its own, because `dropped` marks new orders as seen on the
+            // other one. The clone has seen the orders up to `wanted`.
             let (session, more) = (self.session, orders.clone());
             next = tokio::select! {
                 biased;
+                // The step may be dropped while its request is under way. So each step records what
+                // its request may do before it sends the request.
                 () = dropped(orders) => return true,
                 next = self.step(next, &wanted, more) => next,
+                // The step may be a wait, which the end of the session does not end by itself.
                 _ = session.ended() => break,
             };
+            // No write waits for its answer at these steps.
             if matches!(next, NextStep::Look | NextStep::Wait(_)) {
                 self.counted = None;
             }
         }
+        // The handle may have been dropped while the session ended.
         orders.has_changed().is_err()
     }
 
-    /// Takes a step, which ends early if other data are ordered.
+    /// Takes a step. A wait or a pause ends early when other data are ordered.
     async fn step(&mut self, next: NextStep, wanted: &WantedNode, mut orders: Orders) -> NextStep {
         match next {
             NextStep::Create => self.create(wanted).await,
             NextStep::Look => self.look(wanted).await,
-            // New data were ordered during the look.
+            // New data were ordered while the node was looked at. The receiver in `orders` has seen
+            // them, so a wait would not end by them.
             NextStep::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => {
                 NextStep::Look
             }
@@ -396,7 +425,8 @@ impl Stay<'_> {
                 let poll = self.session.lease.rule.heartbeat_interval();
                 let (watcher, _watching) = watched.unzip();
                 tokio::select! {
-                    // Whatever the event is, the node is looked at.
+                    // Whatever the event is, the node is looked at, because the watch has ended
+                    // with the event.
                     () = changed_or_after(watcher, poll) => {}
                     _ = orders.changed() => {}
                 }
@@ -407,6 +437,8 @@ impl Stay<'_> {
                     () = tokio::time::sleep(pause) => {}
                     _ = orders.changed() => {}
                 }
+                // A node that is there needs a look, because only a look shows the version for the
+                // next write.
                 if self.own.is_some() {
                     NextStep::Look
                 } else {
@@ -433,7 +465,8 @@ impl Stay<'_> {
         if self.room.is_none() {
             return self.has_no_room();
         }
-        // The create is in doubt until it is answered, because this future may be dropped.
+        // The create is in doubt from before it is sent, because this future may be dropped.
+        // `before` is whether an earlier create is in doubt.
         let before = mem::replace(&mut self.in_doubt, true);
         self.count();
         let session = self.session;
@@ -445,16 +478,21 @@ impl Stay<'_> {
         match answer {
             Ok(Ok(_)) => {
                 (self.in_doubt, self.failures) = (false, 0);
+                // The node has the wanted data from its creation. The look that follows sets the
+                // watch.
                 self.written(wanted);
                 NextStep::Look
             }
             Ok(Err(error)) => {
+                // A node at the path may be that of an earlier create without an answer, one of an
+                // earlier session, or another's. The look decides.
                 let is_there = error == zk::Error::NodeExists;
                 let failure = self.session.failure(error);
                 if !matches!(
                     failure.kind,
                     FailureKind::Unknown | FailureKind::SessionGone
                 ) {
+                    // This create was definitely not carried out. An earlier one may have been.
                     self.in_doubt = before;
                 }
                 if is_there {
@@ -465,11 +503,13 @@ impl Stay<'_> {
                 }
                 self.failed(&failure)
             }
+            // The loop in `run` ends before the next step.
             Err(SessionGone) => NextStep::Look,
         }
     }
 
-    /// Tells that the session has no room for the node, and asks again after a while.
+    /// Reports that the session has no room for the node. The create is tried again after an
+    /// interval, because other nodes of the session may have been deleted by then.
     fn has_no_room(&mut self) -> NextStep {
         let error = PersistentNodeError::TooManyNodes {
             path: self.node.path.user().to_owned(),
@@ -479,6 +519,7 @@ impl Stay<'_> {
             self.node.trouble(),
             Some(PersistentNodeError::TooManyNodes { .. })
         );
+        // The log has one line for this condition, and not one for each try.
         if !is_known {
             log::warn!(path = self.node.path.user(), %error, "a node is not there");
         }
@@ -495,7 +536,8 @@ impl Stay<'_> {
                 .await
         });
         let failure = match made.await {
-            // After three times there is a pause: another client may delete the nodes all the time.
+            // After three creations of the directory without a pause, a pause follows: another
+            // client may keep deleting it.
             Ok(Ok(())) if self.failures < 3 => {
                 self.failures += 1;
                 return NextStep::Create;
@@ -507,10 +549,11 @@ impl Stay<'_> {
         self.failed(&failure)
     }
 
-    /// Looks at the node, and writes the wanted data.
+    /// Reads the node with a watch, decides whose it is, and writes the wanted data if the node has
+    /// others.
     async fn look(&mut self, wanted: &WantedNode) -> NextStep {
         let path = self.node.path.server();
-        // The watch is counted for as long as it may be set.
+        // The watch counts from before it is set. Without room for it the node is read every T/6.
         let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
         let read = self
@@ -519,8 +562,7 @@ impl Stay<'_> {
         let (data, stat, watcher) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(zk::Error::NoNode)) => {
-                // Another client has deleted the node. A create that is still on its way is found by the next
-                // one.
+                // Another client has deleted the node, so it is created again.
                 self.own = None;
                 self.node.set_state(PersistentNodeState::Absent);
                 return NextStep::Create;
@@ -531,6 +573,7 @@ impl Stay<'_> {
             }
             Err(SessionGone) => return NextStep::Look,
         };
+        // Only a session in which this task has sent a create can have a node of this task.
         let created = self.may_exist();
         let state = state_by(
             stat.ephemeral_owner,
@@ -538,23 +581,30 @@ impl Stay<'_> {
             self.earlier,
             created,
         );
+        // The node is another's, or of an earlier session. Its end is waited for, and a create
+        // follows then.
         if state != PersistentNodeState::Present {
             (self.own, self.failures) = (None, 0);
             self.node.set_state(state);
             return NextStep::Wait(watcher.zip(watching));
         }
         let before = self.own.unwrap_or(0);
+        // A look at a node of this session follows an answered create, which decides every earlier
+        // one. The generation of the data is unknown, 0, if a create without an answer has made the
+        // node.
         (self.in_doubt, self.own) = (false, Some(before));
-        // A node that was found after a lost answer may already have these data. Data that another
-        // process has written since are kept.
+        // The node is not written if it was given these data before, so data that another process
+        // has written since stay. After a lost answer the generation is unknown, and the data
+        // themselves are compared.
         let has_data = before == wanted.generation || data == *wanted.data;
-        // Older data may still come. A write of the same once more makes sure that they do not.
+        // An earlier write of other data may still be applied, and would replace the wanted data.
+        // Another write of the wanted data prevents that, because it makes the next version.
         if has_data && self.late_write.is_none_or(|late| late == wanted.generation) {
             self.failures = 0;
             self.written(wanted);
             return NextStep::Wait(watcher.zip(watching));
         }
-        // The watch also fires for this client's write, which causes a look.
+        // The watch is not waited for: a look with a new watch follows the write.
         drop(watcher);
         self.write(wanted, stat.version).await
     }
@@ -565,10 +615,11 @@ impl Stay<'_> {
         self.node.set_written(wanted.generation);
     }
 
-    /// Writes new data, if the node is still the same as in the last look.
+    /// Writes the wanted data, if the node still has the version that the last look has shown.
     async fn write(&mut self, wanted: &WantedNode, version: i32) -> NextStep {
         let (path, session) = (self.node.path.server(), self.session);
-        // The write may come late until it is answered, because this future may be dropped.
+        // The write counts as late from before it is sent, because this future may be dropped. An
+        // earlier late write stays recorded, because only the answer to this one settles it.
         let before = self.late_write;
         self.late_write = before.or(Some(wanted.generation));
         self.count();
@@ -591,8 +642,9 @@ impl Stay<'_> {
                     _ => self.late_write = before,
                 }
                 if matches!(error, zk::Error::BadVersion | zk::Error::NoNode) {
-                    // Another has written to it, or it is gone. A write whose answer was lost did
-                    // this too.
+                    // Another client has written to the node or deleted it, or an earlier write of
+                    // this task was applied although its answer was lost. The look after the pause
+                    // shows which.
                     self.failures += 1;
                     return NextStep::Pause(clean_up_pause(self.failures));
                 }
@@ -602,13 +654,14 @@ impl Stay<'_> {
         }
     }
 
-    /// Returns the step after a request that failed: the same again, later.
+    /// Returns the step after a request that failed: a pause, and then the same again.
     fn failed(&mut self, failure: &Failure) -> NextStep {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
             FailureKind::Refused(_) => {
                 let error = self.node.error(failure.refused());
                 let known = self.node.trouble().and_then(|known| known.kind());
+                // The log has one line for several refusals in a row.
                 if !matches!(known, Some(ErrorKind::NoAuth | ErrorKind::Rejected)) {
                     log::warn!(path = self.node.path.user(), %error, "a node is not there");
                 }
@@ -618,8 +671,8 @@ impl Stay<'_> {
             }
             FailureKind::SessionGone => NextStep::Look,
             _ => {
-                // A refusal remains the known state of the node until the servers say something
-                // else.
+                // A known refusal remains the reported reason, because a request without an answer
+                // does not show that the servers would accept the node now.
                 if *self.node.state.borrow() != PersistentNodeState::Refused {
                     self.node
                         .set_trouble(Some(self.node.error(failure.unanswered())));
@@ -630,18 +683,22 @@ impl Stay<'_> {
     }
 }
 
-/// Deletes the node, if it is this session's and this task's; repeats that until it is known, or
-/// the session is gone. `left` are the earlier sessions one of which may have left a node of this
-/// task: that goes with its session, and is an error for as long as it is there.
+/// Deletes the node, if this session owns it and this task has created it. Repeats the deletion
+/// until its outcome is known or the session has ended. `left` has the earlier sessions that may
+/// have left a node of this task. Such a node is deleted with its session, and its existence is an
+/// error until then.
 async fn withdraw(
     node: &ManagedNode,
     session: &Session,
     (created, room): (bool, Option<NodeRoom>),
     left: &[i64],
 ) -> Result<(), PersistentNodeError> {
+    // This task has sent no create in this session, and left no node in an earlier one.
     if !created && left.is_empty() {
         return Ok(());
     }
+    // The servers delete the nodes of a session that they expire. A session that only the client
+    // has given up may still have its node.
     let gone = || match session.is_expired_by_servers() && left.is_empty() {
         true => Ok(()),
         false => Err(node.not_confirmed()),
@@ -657,14 +714,19 @@ async fn withdraw(
             // (docs/protocol.md#write-barrier).
             let barrier = session.write(|| handle.delete(path, Some(NO_VERSION)));
             match barrier.await {
+                // There is no node, and every create of this session is decided.
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Withdrawn::Done),
                 Err(zk::Error::BadVersion) => {}
                 Err(error) => return Err(error),
             }
             let stat = match handle.check_stat(path).await? {
+                // The owner alone does not identify the node: another recipe of this session may
+                // have created a node at the path.
                 Some(stat) if created && stat.ephemeral_owner == session.session_id => stat,
+                // A deletion by name could hit the node of another owner, because the servers may
+                // expire the earlier session before they process the deletion.
                 Some(stat) if left.contains(&stat.ephemeral_owner) => return Ok(Withdrawn::Left),
-                // The node is that of another process.
+                // The node belongs to another owner, or has been deleted in the meantime.
                 Some(_) | None => return Ok(Withdrawn::Done),
             };
             let deleted = session.write(|| handle.delete(path, Some(stat.version)));
@@ -688,6 +750,7 @@ async fn withdraw(
     };
     let error = node.error(failure.refused());
     log::error!(path = node.path.user(), %error, "a node could not be deleted and stays until its session ends");
+    // The node exists until the session ends, so its bytes count until then.
     if let Some(room) = room {
         room.keep_counted();
     }
@@ -696,27 +759,27 @@ async fn withdraw(
 
 /// The outcome of a deletion.
 enum Withdrawn {
-    /// There is no node of this task.
+    /// No node of this task exists.
     Done,
-    /// The node of an earlier session is there.
+    /// The node of an earlier session exists.
     Left,
-    /// The node was written to after it was looked at.
+    /// Another client has written to the node between its read and its deletion.
     Written,
 }
 
 /// A version that no node has: versions count from 0, and -1 means any.
 const NO_VERSION: i32 = i32::MIN;
 
-/// Waits until the node has the data of this generation, or later ones.
-///
-/// # Errors
-/// If the servers refuse it with these data or later ones, or the node is closed.
+/// Waits until the node has the data of this generation, or later ones. Returns an error if the
+/// servers refuse these data or later ones, or if the node is closed.
 pub(crate) async fn until_written(
     node: &ManagedNode,
     generation: u64,
 ) -> Result<(), PersistentNodeError> {
     let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
     loop {
+        // Both values are marked as seen before they are judged, so a change after this point ends
+        // the wait below.
         let (outcome, state) = (
             outcomes.borrow_and_update().clone(),
             *states.borrow_and_update(),

@@ -1,5 +1,5 @@
-//! Downgrades of a hold: sends the transaction of a [`Downgrade`], and settles which node then holds
-//! the lock (docs/protocol.md#downgrade).
+//! Downgrades of a hold: sends the transaction of a [`Downgrade`], and settles which node then
+//! holds the lock (docs/protocol.md#downgrade).
 //!
 //! A downgrade runs as a task where the session runs, and shares the hold with its caller: a caller
 //! that leaves stops nothing, and the last of the two releases the hold, whatever it has become.
@@ -35,32 +35,36 @@ use crate::session::reports::log;
 use crate::session::request::retry::clean_up_pause;
 use crate::session::write::to_library;
 
-/// A hold after a downgrade, or as it was with the reason.
+/// The hold after a downgrade; or the error, with the hold as it is.
 pub(crate) type ConversionOutcome = Result<Arc<Hold>, ConversionError<Arc<Hold>>>;
 
-/// Turns a held write lock into a read lock, without a gap.
+/// Turns a held write lock into a read lock, without a moment in which the lock is free.
 ///
-/// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
-/// which may take or drop it at any time, and is not waited for.
+/// A task does the work, and completes it if the caller leaves. A flush waits for the task, and so
+/// for the nodes. The task does not wait for its caller to take the outcome.
 pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
-    // No other writer of this client has the node next, which becomes a reader's.
+    // From here on the node is not handed off to another writer of this client, because it becomes
+    // the node of a reader.
     hold.held.reserve();
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session.running.subscribe();
     let client = Arc::clone(&hold.path_lock.client);
     let ticket = client.cleanup.ticket(hold.held.number.attempt());
+    // The task and the caller share the hold, so the lock is not released before both are done with
+    // it.
     let task = convert(Arc::clone(&hold));
     let converted = async move {
         let outcome = task.await;
         drop(counted);
-        // If the caller has left, the outcome comes back, and its hold is released before the
-        // ticket is dropped, so that its node is counted all the time.
+        // If the caller has left, `send` returns the outcome, and its drop releases the hold. The
+        // ticket is dropped after that, so that a flush counts the node without a gap.
         drop(reply.send(outcome));
         drop(ticket);
     };
     client.tasks.start(converted).detach();
     outcome.await.unwrap_or_else(|_| {
-        // The task has ended before its answer: with the client, or by a panic.
+        // The task has ended before its answer: with the client, or by a panic. `Unfinished` has
+        // ended the hold if the transaction may have been sent. Otherwise this event ends it.
         hold.held.handle_event(HoldEvent::Ended(LostReason::Closed));
         let reason = hold.held.check_lost().unwrap_or(LostReason::Closed);
         lost(hold, reason)
@@ -70,11 +74,13 @@ pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
 async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
     let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(&hold.session));
     let (naming, own) = (path_lock.options.naming(), hold.node());
-    // Reads the clock: a lock that another session may hold is not downgraded.
+    // The check reads the clock: a lock that another session may hold by now is not downgraded.
     if let Some(reason) = hold.held.check_lost() {
         return lost(hold, reason);
     }
     let new = naming.downgraded_name(&own, &new_id(naming));
+    // The hold refuses the event if it was lost since the check. From this event on the heartbeat
+    // checks neither node, because either may be the one that exists.
     let Some(new) = new.filter(|_| hold.held.handle_event(HoldEvent::BeginConversion)) else {
         let reason = hold.held.check_lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
@@ -93,16 +99,19 @@ async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
         delete: path_lock.path.child(&unfinished.own),
         written: None,
     };
+    // Both names stay the same in all repetitions, so that a repetition finds what an earlier
+    // transaction has done.
     let mut downgrade = Downgrade::default();
     let downgraded = loop {
+        // The servers delete both nodes with the session.
         let Ok(answer) = session.request(|handle| exchange.send(handle)).await else {
             break Downgraded::SessionGone;
         };
         match downgrade.on(answer) {
             DowngradeStep::Finish(downgraded) => break downgraded,
-            // Only the end of the session bounds the repetitions: while the outcome is unknown (after
-            // a `MarshallingError`, too), each of the two nodes may be the one by which the lock is
-            // held, and an end by a guess would delete that node, or leave the other one.
+            // Only the end of the session bounds the repetitions: while the outcome is unknown
+            // (after a `MarshallingError`, too), each of the two nodes may be the one by which the
+            // lock is held, and an end by a guess would delete that node, or leave the other one.
             DowngradeStep::Repeat { failures } => tokio::select! {
                 () = tokio::time::sleep(clean_up_pause(failures)) => {}
                 _ = session.ended() => break Downgraded::SessionGone,
@@ -114,7 +123,8 @@ async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
     outcome
 }
 
-/// Has the hold be that of the node by which the lock is held from now on, and any other deleted.
+/// Ends the conversion: the hold continues with the node by which the lock is held from now on, and
+/// every other node is deleted.
 async fn finish(
     hold: Arc<Hold>,
     own: &str,
@@ -128,17 +138,25 @@ async fn finish(
     };
     let reason = match downgraded {
         Downgraded::Done => {
+            // The hold refuses the event if it was lost or released in the meantime, because its
+            // nodes were left to the conversion then.
             if held_by(new, Kind::Shared) {
                 acquisition::converted(&held);
+                // The clock continued during the conversion, so the session lease or the hold's
+                // lease may be over.
                 return match hold.held.check_lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),
                 };
             }
             delete(&hold, vec![new.to_owned()]).await;
+            // The hold has a reason of its own, which counts. `LeaseExpired` stands for the case
+            // that it has none.
             LostReason::LeaseExpired
         }
         Downgraded::Refused(failure) => {
+            // The transaction was not carried out, so the write node still holds the lock, unless
+            // the hold was lost in the meantime.
             if held_by(own, Kind::Exclusive) {
                 return match hold.held.check_lost() {
                     Some(reason) => lost(hold, reason),
@@ -162,9 +180,11 @@ async fn finish(
             delete(&hold, vec![new.to_owned(), own.to_owned()]).await;
             LostReason::NotConverted
         }
+        // The servers delete the nodes with the session.
         Downgraded::SessionGone => session.end_reason().unwrap_or(LostReason::Closed),
     };
     held.handle_event(HoldEvent::ConversionOver(reason));
+    // The first reason of a loss stays.
     let reason = hold.held.check_lost().unwrap_or(reason);
     lost(hold, reason)
 }
@@ -189,7 +209,8 @@ fn lost(guard: Arc<Hold>, reason: LostReason) -> ConversionOutcome {
 async fn delete(hold: &Hold, names: Vec<String>) {
     let (done, gone) = oneshot::channel();
     submit(&hold.lock_ref(), names, Some(done));
-    // Cleanup has logged a refusal, and there is nothing more to do.
+    // The result does not matter, because the lock is lost in any case. Cleanup has logged a
+    // refusal.
     let _ = gone.await;
 }
 
@@ -229,8 +250,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// How often a node that another client writes to is read before it is deleted. Without a limit, a
-/// client that keeps writing to it would keep the conversion from ending.
+/// How often the write node is read before it is deleted at any version. Without a limit, a client
+/// that keeps writing to the node would keep the downgrade from ending.
 const MAX_READS: u32 = 3;
 
 /// What another client has written to the write node.
@@ -261,6 +282,9 @@ impl NodeExchange<'_> {
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
         let version = self.version();
         let exchange = |writer: &mut zk::MultiWriter<'_>| {
+            // The create comes first, so that a repetition of a transaction that was carried out
+            // fails with `NodeExists`, and not with `NoNode`, which means that another process has
+            // deleted the write node.
             writer.add_create(create, &self.path_lock.node_data(), &options)?;
             writer.add_delete(delete, version)
         };
@@ -275,24 +299,27 @@ impl NodeExchange<'_> {
             Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
         };
         match error {
+            // The name of the read node has a fresh id, so only an earlier transaction of this
+            // downgrade can have created the node.
             zk::Error::NodeExists => self.exists(&handle).await,
             zk::Error::BadVersion => Answered::Failed(self.read_revocation(&handle).await),
             error => Answered::Failed(self.session.failure(error)),
         }
     }
 
-    /// Notes that the session has the read node in place of the write node. Called once the read node
-    /// is known to exist: a node that is gone already would count, and keep the heartbeats going,
-    /// until the session ends.
+    /// Records that the session has the read node in place of the write node. The caller knows that
+    /// the read node exists. A node that does not exist would count until the session ends, and
+    /// heartbeats would be sent for it.
     fn exchanged(&self) {
         let nodes = &self.session.nodes;
         nodes.add(self.create.clone(), self.path_lock.as_owner());
         nodes.gone(&self.delete, Gone::Unclear);
     }
 
-    /// Returns the version at which the write node may be deleted: data that another client has
-    /// written to it is most likely a requested revocation, which must be read before. `None`, which
-    /// is any version, once a revocation has been requested, or the node has been read often enough.
+    /// Returns the version at which the write node may be deleted. Data that another client has
+    /// written are most likely a request for revocation, which must be read before they are
+    /// deleted. Returns `None`, which means any version, once a request is known or the node has
+    /// been read often enough.
     fn version(&self) -> Option<i32> {
         if self.hold.held.is_revocation_requested() {
             return None;
@@ -300,6 +327,7 @@ impl NodeExchange<'_> {
         match self.written {
             Some(written) if written.reads >= MAX_READS => None,
             Some(written) => Some(written.version),
+            // A node keeps the version 0 until its data is written.
             None => Some(0),
         }
     }
@@ -310,6 +338,7 @@ impl NodeExchange<'_> {
         let reads = self.written.map_or(0, |written| written.reads);
         match handle.get_data(path).await {
             Ok((data, stat)) => {
+                // The request is kept in the hold, because its node is deleted with the data.
                 if data == MARKER {
                     self.hold.held.request_revocation();
                 }
@@ -318,31 +347,38 @@ impl NodeExchange<'_> {
                     reads: reads + 1,
                 });
             }
-            // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
+            // The ACL does not let this client read its own lock node, so a request for revocation
+            // could not be noticed anyway. The node is deleted at any version.
             Err(zk::Error::NoAuth) => {
                 self.written = Some(WrittenNode {
                     version: -1,
                     reads: MAX_READS,
                 });
             }
+            // The next transaction fails with `BadVersion` again, and another read follows.
             Err(error) => {
                 log::debug!(path, %error, "what another client wrote to a lock node is read again");
             }
         }
-        // After this failure the downgrade repeats the transaction.
+        // The failure is definite, and the downgrade repeats the transaction after a pause, with
+        // the version that was read.
         FailureKind::NotNow.into()
     }
 
-    /// Returns the outcome of a transaction that found the read node: the session may have been
-    /// replaced before that (docs/protocol.md#owner-check).
+    /// Returns the outcome of a transaction that has found the read node. The node counts only if
+    /// this session owns it, because the servers may have replaced the session
+    /// (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client) -> Answered {
         Answered::Failed(match handle.check_stat(&self.create).await {
             Ok(Some(stat)) if self.session.check_owner(&stat) => {
                 self.exchanged();
                 return Answered::Done;
             }
+            // The servers have replaced this session, and the other session has carried out the
+            // transaction. `check_owner` has ended this session.
             Ok(Some(_)) => FailureKind::SessionGone.into(),
-            // Another process has deleted the node since.
+            // Another process has deleted the read node since. The repetition finds that the write
+            // node is gone too, and the lock is lost.
             Ok(None) => FailureKind::NotNow.into(),
             Err(error) => self.session.failure(error),
         })

@@ -1,9 +1,11 @@
 //! Reads of the data that a lock protects (docs/protocol.md#read-under-lock).
 //!
-//! A read is sent in the session of the lock, right behind a `sync`, so that it shows all that was
-//! written before the lock was granted. It is repeated in that session alone: in another the lock is
-//! lost. The loss of the lock ends it, and is looked at once more after the answer, because the data
-//! of the next holder are not what the caller asked for.
+//! A read is sent in the session of the lock, which makes it not older than the grant: the answer
+//! that granted the lock came to this session, behind all writes of the previous holder. A `sync`
+//! before the read adds what clients without the lock have written since. The read is repeated in
+//! that session alone, because in another one the lock is lost. The loss of the lock ends the read.
+//! After the answer the loss is checked once more, because the data may be the next holder's by
+//! then.
 
 use std::sync::Arc;
 
@@ -22,8 +24,7 @@ pub(crate) struct ReadNode {
     pub(crate) data: Vec<u8>,
     /// The version of the data.
     pub(crate) version: i32,
-    /// When it was created, in milliseconds since the beginning of 1970, by the clock of the
-    /// servers.
+    /// The time of its creation by the clock of the servers, in milliseconds since 1970.
     pub(crate) ctime: i64,
 }
 
@@ -46,7 +47,7 @@ pub(crate) async fn ask_synced(
     handle: &zk::Client,
     path: &str,
 ) -> Result<Option<ReadNode>, zk::Error> {
-    // Both requests are sent together.
+    // Both requests are sent together, and the servers answer them in this order.
     let (sync, read) = tokio::join!(handle.sync(path), ask(handle, path));
     sync?;
     read
@@ -78,6 +79,8 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         .collect();
     let given = path.clone();
     let answer = client.tasks.start(async move {
+        // The task runs on the session's thread, which has the timers for the pauses. The caller's
+        // drop aborts the task, because a read has no outcome that others need.
         let mut repetition = Repetition::new(policy);
         let path = path.server();
         let read = repetition.repeat(
@@ -86,13 +89,16 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         );
         tokio::select! {
             biased;
-            // The caller reads the clock.
+            // The loss is returned below, by the clock, which also shows a loss that no thread has
+            // noticed yet.
             _ = first(&mut losses) => None,
             read = read => Some(read),
         }
     });
+    // An error means that the client has ended, which is a loss as well.
     let answer = answer.await.ok().flatten();
-    // A loss counts even if the read was answered, because the next holder may change the data.
+    // A loss counts even if the read was answered, because the next holder may have changed the
+    // data.
     if let Some(lost) = lost_now() {
         return Err(lost.into());
     }
@@ -104,7 +110,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         Some(Err(Unanswered::GaveUp(failure))) => {
             Err(failed(client, &given, failure.unanswered()).into())
         }
-        // The session has ended, and the lock with it, or the client has.
+        // The session has ended, and the lock with it, or the client has ended.
         Some(Err(Unanswered::NoSession(SessionGone))) | None => Err(owner
             .lost_by(owner.session.end_reason().unwrap_or(LostReason::Closed))
             .into()),

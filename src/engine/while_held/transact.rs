@@ -113,10 +113,13 @@ pub(crate) async fn transact(
             reason: LostReason::Closed,
         }));
     };
-    // Locks of an earlier session are lost, so the others all belong to one session.
+    // The locks of an earlier session are lost, so all the others belong to one session, in which
+    // the request is sent.
     if let Some(lost) = holds.iter().find_map(|hold| hold.loss()) {
         return Err(lost.into());
     }
+    // The write counts from before the task starts, so that no release in between hands the locks
+    // off.
     let write = PendingWrite::begin(holds);
     let was_sent = Arc::clone(&write.was_sent);
     let shared = holds.iter().copied().cloned().collect();
@@ -129,7 +132,7 @@ pub(crate) async fn transact(
         .await
     {
         Ok(result) => result,
-        // The client has ended, and the task with it.
+        // The client has ended, and the task with it, while the request may have been under way.
         Err(_) if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
         Err(_) => Err(lost(first, LostReason::Closed)),
     }
@@ -147,13 +150,13 @@ fn unknown(hold: &LockRef, error: zk::Error) -> TransactionError {
     }
 }
 
-/// A transaction under holds, from before it is sent. Until its outcome is known, even if the
-/// caller leaves, the locks are not handed over in memory: the next holder would come in before the
-/// write.
+/// A transaction under holds, counted from before it is sent. Until its outcome is known, even if
+/// the caller leaves, the locks are not handed off: the next holder of the same node would begin
+/// before the write is carried out.
 struct PendingWrite {
     held: Vec<Arc<Held>>,
     was_sent: Arc<AtomicBool>,
-    /// Whether its outcome is known.
+    /// Whether the outcome is known.
     known: bool,
 }
 
@@ -171,6 +174,8 @@ impl PendingWrite {
 
 impl Drop for PendingWrite {
     fn drop(&mut self) {
+        // A write of unknown outcome is never ended: a release then deletes the node, and with it
+        // the condition of the write, instead of handing the node off.
         if self.known || !self.was_sent.load(Ordering::Acquire) {
             self.held.iter().for_each(|held| held.end_write());
         }
@@ -188,6 +193,8 @@ async fn commit(
     let session = &first.session;
     let acls = to_library(&first.path_lock.options.acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
+    // The names are taken once, because a downgrade may replace a node while the request is under
+    // way.
     let nodes: Vec<_> = holds.iter().map(|hold| hold.node()).collect();
     let paths: Vec<_> = holds
         .iter()
@@ -198,11 +205,15 @@ async fn commit(
     let reply = session.request(|handle| async move {
         let put = |writer: &mut zk::MultiWriter<'_>| {
             for path in paths {
+                // The version -1 means any version, so the check is that the node exists. A request
+                // for revocation, which changes the data, must not fail the transaction.
                 writer.add_check_version(path, -1)?;
             }
             for operation in operations {
                 operation.put(writer, options)?;
             }
+            // The request is complete and valid. `commit` sends it right after this closure
+            // returns.
             was_sent.store(true, Ordering::Release);
             Ok(())
         };
@@ -223,6 +234,8 @@ async fn commit(
             ));
         }
     };
+    // A failed operation is a definite answer: the servers carry out all operations or none. Any
+    // other error leaves the outcome unknown.
     write.known = matches!(
         result,
         Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })
@@ -230,19 +243,26 @@ async fn commit(
     match result {
         Ok(_) => Ok(()),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+            // In an expired session the operations fail with `SessionExpired`, and nothing was
+            // written.
             if session.judge(&source) == FailureKind::SessionGone {
                 return Err(lost(first, LostReason::SessionExpired));
             }
+            // The checks are the first operations of the request, so a lower index than their
+            // number stands for a hold.
             let checked = holds.get(index).zip(nodes.get(index));
             let operation = index
                 .checked_sub(holds.len())
                 .and_then(|index| Some((index, operations.get(index)?)));
             match (checked, operation) {
+                // The servers have proved the loss, so the holder is notified now and not by the
+                // next heartbeat.
                 (Some((hold, node)), _) if source == zk::Error::NoNode => {
                     hold.held.node_deleted(Arc::clone(node));
                     Err(lost(hold, LostReason::NodeDeleted))
                 }
-                // The ACL of the lock node does not let its own creator read it.
+                // The ACL of the lock node denies its own client access, so that the check was
+                // refused.
                 (Some((hold, node)), _) => {
                     let path = hold.directory().user_child(node).into();
                     Err(TransactionError::Rejected {
