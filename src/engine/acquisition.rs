@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A [`Hold`] owns the lock, by its [`Grant`]; the guards of one hold share it, and the last of
-//! them releases the lock. Work under the lock, such as a transaction, must not keep the lock beyond
-//! the guards: such work has a [`LockRef`], which knows the lock and owns nothing.
+//! them releases the lock. Work under the lock, such as a transaction, must not keep the lock
+//! beyond the guards: such work has a [`LockRef`], which knows the lock and owns nothing.
 //!
 //! A program often deadlocks because it acquires a lock while it keeps a guard of the same lock
 //! elsewhere. [`watch_self_wait`] logs that.

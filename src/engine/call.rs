@@ -10,10 +10,10 @@
 //! waits for that.
 //!
 //! The *progress* says what the task waits for, which the error of a call says that ends without a
-//! grant. The task writes it, and several may read it at any time: the call, the task of the callers
-//! that wait together, and the holder of a place in the queue of a fair lock. Reading changes
-//! nothing. What changes without the task, the attempts that have the slots of which it waits for
-//! one, is read at the moment of the question.
+//! grant. The task writes it, and several may read it at any time: the call, the task of the
+//! callers that wait together, and the holder of a place in the queue of a fair lock. Reading
+//! changes nothing. What changes without the task, the attempts that have the slots of which it
+//! waits for one, is read at the moment of the question.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -68,8 +68,8 @@ pub(crate) trait PathNode: Send + Sync {
     /// needs one, is on its way, so that another attempt may start.
     fn hold_ended(&self, hold: HoldNumber);
 
-    /// Records that a hold of the node is lost: no further caller has the node. If the hold has left
-    /// its node, another attempt may start. A hold whose node is kept stays.
+    /// Records that a hold of the node is lost: no further caller has the node. If the hold has
+    /// left its node, another attempt may start. A hold whose node is kept stays.
     fn hold_lost(&self);
 
     /// Records that the node does not exist, which each hold that shares it finds out at its next
