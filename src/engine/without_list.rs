@@ -119,9 +119,9 @@ impl WithoutList {
         })
     }
 
-    /// Records that the node with this name and czxid is first, by whatever proof, and holds the
-    /// lock. `free` is whether it has not waited for others. Once that has been so several times in
-    /// a row, the directory is watched.
+    /// Records that the node with this name and czxid is first, by any proof, and holds the lock.
+    /// `free` is whether the node has not waited for others. After several consecutive free grants,
+    /// the directory is watched.
     pub(crate) fn granted(
         &self,
         tasks: &Tasks,
@@ -236,8 +236,8 @@ impl DirectoryWatch {
             return;
         }
         let path = directory.server();
-        // A session can watch only so much, and waiters come first: without this watch, an attempt
-        // lists (docs/protocol.md#watch-limit).
+        // The watches of a session are limited, and those of waiters come first: without this
+        // watch, an attempt lists (docs/protocol.md#watch-limit).
         let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
             return self.answered(number, WatchState::None);
         };
