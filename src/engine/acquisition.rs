@@ -175,9 +175,9 @@ const fn read_write(kind: Kind) -> &'static str {
     }
 }
 
-/// Checks a call again that waits without a deadline for a hold of the same client: if it still
-/// waits after [`SELF_WAIT`], the log names both lines, once for each lock of a client. The call
-/// keeps the returned value for as long as it waits.
+/// Watches a call that waits, without a deadline, for a hold of the same client. If the call still
+/// waits after [`SELF_WAIT`], the log names both source locations, once for each path lock. The
+/// call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
     // The holder of a permit does not block other callers of its client for certain. A call with a
     // deadline names the local holder in its error.

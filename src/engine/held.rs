@@ -4,7 +4,7 @@
 //!
 //! [`Held`] makes no decisions. Each method that may end the hold builds an event, on which
 //! [`HoldState`] decides under a mutex. Then the same thread carries out the effects, one after the
-//! other, in the order that the [state](crate::protocol::hold) returns (and explains):
+//! other, in the order that the [state](crate::protocol::hold) returns and explains:
 //!
 //! ```text
 //!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Several threads may run `process_event` at once, and one thread may re-enter it, because the
-//! waker of a waiting task may drop the guard. Both are safe: no mutex is held meanwhile, each
+//! waker of a waiting task may drop the guard. Both are safe: no mutex is held in that time, each
 //! effect belongs to one change of the state, and the session reads the state when it registers the
 //! hold, so that the later of two threads registers the changes of both. Panics of wakers are
 //! caught where the tasks wait ([`waker`](crate::session::threads::waker)), so the loop always
@@ -294,8 +294,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Ends the hold if its hold lease has ended, whatever the state of the session lease. Returns
-    /// why the lock is lost.
+    /// Ends the hold if its hold lease has ended, in any state of the session lease. Returns why
+    /// the lock is lost.
     fn check_lease(self: &Arc<Self>) -> Option<LostReason> {
         // Most holds have no lease, and do not read the clock for one.
         let (lost, has_lease) = {
@@ -469,8 +469,8 @@ impl Held {
     }
 
     fn set(&self, change: impl FnOnce(&mut HoldState)) {
-        // The change wakes no receiver. `Effect::WakeWaiters` wakes them, once the session and the
-        // callers of this client know of a loss.
+        // The change wakes no receiver. `Effect::WakeWaiters` wakes them after a loss, once the
+        // other holds of the node and the session know of it.
         self.state.send_if_modified(|state| {
             change(state);
             false

@@ -94,7 +94,7 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
     }
 }
 
-/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have
+/// Stops this client from granting locks (docs/protocol.md#drain), and waits until its guards have
 /// released theirs, for at most `timeout`. Returns the holds that remain then.
 pub(crate) async fn drain(
     core: &Arc<Core>,

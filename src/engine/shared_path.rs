@@ -443,7 +443,7 @@ impl SharedAttempt {
         }
     }
 
-    /// Counts a grant of the open node with this token, before a caller has it.
+    /// Counts a grant with this token, before a caller has it.
     fn count_grant(&mut self, session: &Session, token: (i64, u64)) {
         self.token = token;
         self.grants += 1;

@@ -202,8 +202,8 @@ impl NodeOwner for SharedQueue {
     }
 }
 
-/// Returns a list that `list` sends after this call, in the session with this number. It is sent
-/// even if the future is not polled.
+/// Returns a list that `list` sends after this call, in the session with this number. The list is
+/// sent even if the future is not polled.
 pub(crate) fn ask_list<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,

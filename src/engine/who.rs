@@ -107,7 +107,7 @@ pub(crate) async fn leader_changed(
     }
 }
 
-/// Returns the contenders that hold a lock: of a semaphore those with permits.
+/// Returns the contenders that hold a lock; for a semaphore, those that hold permits.
 pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     // The queue of a semaphore has only callers that wait. A holder has a lease in another
     // directory.
@@ -146,7 +146,7 @@ async fn read_all(
     read(path_lock, directory, names, usize::MAX, make).await
 }
 
-/// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets
+/// Reads the nodes of contenders until `most` are found; missing nodes are omitted. `make` gets
 /// each node, and the id of the session that has read it.
 async fn read<T: Send + Sync>(
     path_lock: &Arc<PathLock>,

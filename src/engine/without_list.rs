@@ -52,8 +52,9 @@
 //!    cycles; of the simulation the patches `directory-watch-ignored`, `incarnation-ignored` and
 //!    `next-number-ignored`, and the entry of `frontier.rs` in mutants.md.
 //!
-//! That cleanup sends a deletion at once, and that shared attempts yield before they begin, stays:
-//! a create that overtakes the deletion of the last holder's node waits for it, also with lists.
+//! Two measures stay: cleanup sends a deletion at once, and shared attempts yield before they
+//! begin. With lists, too, a create that overtakes the deletion of the last holder's node waits for
+//! that node.
 
 use std::mem;
 use std::pin::pin;
@@ -150,7 +151,8 @@ impl WithoutList {
         self.known(session, |frontier| frontier.gone(name, how));
     }
 
-    /// Runs one decision by what is known in a session; none if a newer session has begun.
+    /// Runs one decision on the knowledge of a session. If a newer session has begun, decides
+    /// nothing, and returns the default.
     fn known<T: Default>(
         &self,
         session: SessionNumber,
@@ -188,7 +190,7 @@ struct SetWatch {
     /// When the directory was created.
     czxid: i64,
     event: BoxFuture<'static, Option<zk::WatchedEvent>>,
-    /// The states of the session since before the watch was asked for.
+    /// The states of the session since before the watch was requested.
     states: zk::StateWatcher,
     #[expect(dead_code, reason = "counts the watch until it is dropped")]
     watching: Watching,
@@ -200,7 +202,8 @@ struct SetWatch {
 
 impl SetWatch {
     /// Returns whether anything happened to the directory, or the connection, since the watch was
-    /// asked for. Must not be called again after it has returned `true`.
+    /// requested. The method must not be called again after it has returned `true`, because the
+    /// future of the event has ended then.
     fn has_ended(&mut self) -> bool {
         // One poll finds an event that has arrived. No waker is needed, and the channels of the
         // client library are ready at once, unlike those of tokio, which may return `Pending` to a
@@ -223,8 +226,8 @@ impl DirectoryWatch {
         result
     }
 
-    /// Watches the directory, unless that is done, or the session can watch no more. The request is
-    /// sent when this is called, and a task waits for the answer.
+    /// Watches the directory, unless it is watched already, or the session can set no more watches.
+    /// The request is sent when this is called, and a task waits for the answer.
     fn ensure(self: &Arc<Self>, tasks: &Tasks, session: &Arc<Session>, directory: &LockPath) {
         // The states are watched from before the request is sent, so that no interruption after it
         // is missed.
@@ -287,8 +290,8 @@ impl DirectoryWatch {
         }
     }
 
-    /// Returns whether the watch is to be asked for: there is none in this session, and it was
-    /// neither asked for nor refused before. If so, [`answered`](Self::answered) is to be called.
+    /// Returns whether the watch must be requested: it is not set in this session, and was neither
+    /// requested nor refused. The caller must then call [`answered`](Self::answered).
     fn begin(&self, session: SessionNumber) -> bool {
         self.change(|state| {
             // Sessions are compared, because a watch of an earlier session has ended with it.
