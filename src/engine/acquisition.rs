@@ -1,7 +1,7 @@
 //! The caller's side of a call that acquires a lock: its report to the
 //! [observer](crate::session::reports::observer), the warning of a call that waits for its own
-//! client, and the lock that the call gets. Faces, recipes and work under a lock use this file. No
-//! function here waits for a lock or sends a request, but a release waits for its result.
+//! client, and the lock that the call gets. Faces, recipes, attempts and work under a lock use this
+//! file. No function here waits for a lock or sends a request, but a release waits for its result.
 //!
 //! ```text
 //!   Call::begin --> the attempts of the call --> Call::ended: refused if the client was drained

@@ -1,7 +1,7 @@
 //! What a call and its task send to each other: the result, the departure of the caller, and the
 //! progress of the task. The task is an attempt to acquire a lock or permits, or the acquisition of
-//! several locks as one. The tasks of waiting callers, attempts and multi-locks use this file. This
-//! file starts no task and sends no request.
+//! several locks as one. Attempts, multi-locks and the shared state of waiting callers use this
+//! file. This file starts no task and sends no request.
 //!
 //! ```text
 //!   call: `Pending`  <-- result, once: a grant or an error ---  task: `Caller`
