@@ -231,7 +231,6 @@ impl ProgressSender {
 
     pub(crate) fn set_ahead(&self, ahead: Option<Ahead>) {
         let mut known = self.0.known.lock();
-        // The flag stays set when the contenders are gone.
         known.has_waited |= ahead.is_some();
         known.waiting.saw(ahead);
     }

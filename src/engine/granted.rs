@@ -75,7 +75,6 @@ impl GrantedLock {
 
     /// Returns the error of work under the lock that found it lost; `None` if it is not.
     pub(crate) fn loss(&self) -> Option<Lost> {
-        // The clock is read, because the holder may be the first to notice the loss.
         self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 

@@ -425,7 +425,6 @@ impl SharedAttempt {
     /// Returns the number of grants that were not lost; 0 if the last grant was in another session
     /// than the one with this number.
     pub(crate) fn grants_in(&self, session: Option<SessionNumber>) -> u64 {
-        // A grant in an earlier session shows no contender of this one.
         if session == Some(self.granted_in) {
             self.grants
         } else {
