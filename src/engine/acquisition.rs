@@ -1,14 +1,22 @@
 //! The caller's side of a call that acquires a lock: its report to the
-//! [observer](crate::session::reports::observer), the warning of a call that waits for itself, and
-//! the lock that it gets. Faces, recipes and what runs while a lock is held use it. Nothing here
-//! waits for a lock or sends a request, but a release waits for its result.
+//! [observer](crate::session::reports::observer), the warning of a call that waits for its own
+//! client, and the lock that the call gets. Faces, recipes, attempts and work under a lock use this
+//! file. No function here waits for a lock or sends a request, but a release waits for its result.
 //!
-//! A [`Hold`] owns the lock, by its [`Grant`]; the guards of one hold share it, and the last of them
-//! releases the lock. Work under the lock, such as a transaction, must not keep the lock beyond the
-//! guards: such work has a [`LockRef`], which knows the lock and owns nothing.
+//! ```text
+//!   Call::begin --> the attempts of the call --> Call::ended: refused if the client was drained
+//!        |                                          |
+//!   report: begun                                report: granted, or not granted and why
+//!                                                   |
+//!                        the last guard is dropped, or the lock is lost --> report: ended
+//! ```
 //!
-//! The commonest deadlock is a guard that is kept further up in the same program: a program that
-//! waits for itself. [`watch_self_wait`] logs it.
+//! A [`Hold`] owns the lock, by its [`Grant`]; the guards of one hold share it, and the last of
+//! them releases the lock. Work under the lock, such as a transaction, must not keep the lock
+//! beyond the guards: such work has a [`LockRef`], which knows the lock and owns nothing.
+//!
+//! A program often deadlocks because it acquires a lock while it keeps a guard of the same lock
+//! elsewhere. [`watch_self_wait`] logs that.
 
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -32,8 +40,8 @@ use crate::session::reports::observer::{CallEnd, CallReport, CallSubject, GrantR
 /// How long a call waits for a hold of the same client before that is logged.
 const SELF_WAIT: Duration = Duration::from_secs(1);
 
-/// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not
-/// observed. Its drop notes that it was cancelled, unless it has ended.
+/// One call that acquires a lock, as its caller has it; empty if the call is not observed. If the
+/// value is dropped before the call has ended, the call is reported as cancelled.
 #[derive(Default)]
 pub(crate) struct Call(Option<Arc<CallReport>>);
 
@@ -55,14 +63,15 @@ impl Call {
             #[cfg(feature = "metrics")]
             prefix: path_lock.client.labels.of(path_lock.path.user()),
         });
+        // The attempts run in other tasks, and report to the call by its number.
         ask.call = report.as_deref().map(CallReport::number);
         Self(report)
     }
 
     /// Notes the result of the call, and returns it. `path_lock` is that of the call, or of the
-    /// first of several, and `holds` are the granted ones. Each call that acquires anything ends
-    /// here. A grant that its caller has not seen when the client is drained is given back: the
-    /// drain may have looked before it was made (docs/protocol.md#drain).
+    /// first of several, and `holds` are the granted ones. Each call that acquires a lock ends
+    /// here. A grant that its caller has not seen when the client is drained is given back, because
+    /// the drain may have looked for holds before the grant was made (docs/protocol.md#drain).
     pub(crate) fn ended<T, E: Reason + From<AcquireError>>(
         self,
         path_lock: &PathLock,
@@ -70,6 +79,7 @@ impl Call {
         holds: impl FnOnce(&T) -> &[Hold],
     ) -> Result<T, E> {
         let drained = || path_lock.client.refuses(&path_lock.path);
+        // If the client is drained, the drop of the granted locks releases them.
         let result =
             result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
         if let Some(report) = &self.0 {
@@ -86,6 +96,8 @@ impl Call {
 fn begin_holds(report: &Arc<CallReport>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
     let (how, node, session) = (first.how(), first.node(), first.session.number.get());
+    // The grant is reported first: the end of the report, by a loss that has already happened, is
+    // final.
     report.granted(GrantReport {
         how,
         node,
@@ -132,7 +144,10 @@ pub(crate) fn converted(held: &Held) {
 pub(crate) fn how(event: &AcquireEvent, has_waited: bool) -> How {
     match event {
         AcquireEvent::HandedOver => How::HandedOver,
+        // A waiter lists again after the event that ended its wait. The event counts, not the list.
         _ if has_waited => How::Event,
+        // The create was sent without a list, and the number of the node was the proof
+        // (docs/protocol.md#succession).
         AcquireEvent::Created {
             list: None,
             standing: Standing::First,
@@ -160,24 +175,27 @@ const fn read_write(kind: Kind) -> &'static str {
     }
 }
 
-/// Checks a call again that waits without a deadline for a hold of the same client: if it still
-/// waits after [`SELF_WAIT`], the log names both lines, once for each lock of a client. The call
-/// keeps the returned value for as long as it waits.
+/// Watches a call that waits, without a deadline, for a hold of the same client. If the call still
+/// waits after [`SELF_WAIT`], the log names both source locations, once for each path lock. The
+/// call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
-    // Other callers of a client may hold permits of a semaphore at the same time. A call with a
-    // deadline reports it in its error.
+    // The holder of a permit does not block other callers of its client for certain. A call with a
+    // deadline names the local holder in its error.
     if !matches!(ask.budget, Budget::Forever) || path_lock.options.semaphore.is_some() {
         return None;
     }
-    // First, since each of many waiting calls would look for the holder in vain.
+    // The flag is read before the holders are copied, because thousands of calls may wait, and only
+    // one of them is checked.
     if path_lock.is_self_wait_known() {
         return None;
     }
     let holder = path_lock.holder_for(ask.kind)?;
+    // Another call may have begun its check since the flag was read.
     if !path_lock.begin_self_wait() {
         return None;
     }
     let waiting = Arc::new(());
+    // The task keeps neither the call nor the lock: a lock without handles needs no warning.
     let client = &path_lock.client;
     let (still_waits, path_lock) = (Arc::downgrade(&waiting), Arc::downgrade(path_lock));
     let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number);
@@ -186,6 +204,7 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
         let Some(path_lock) = path_lock.upgrade() else {
             return;
         };
+        // If another hold has the lock by now, the lock changes hands, and there is no deadlock.
         let holder = path_lock
             .holder_for(kind)
             .filter(|holder| holder.held.number == number);
@@ -199,6 +218,8 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
                     "a call waits for a lock that this client itself holds"
                 );
             }
+            // A later call may be checked. After a warning the flag stays, so that the log has one
+            // warning for each path lock.
             None => path_lock.end_self_wait(),
         }
     };
@@ -209,13 +230,13 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
 /// A granted lock that its caller has, as the guards share it. Dropping it releases the lock, and
 /// leaves the node to cleanup.
 pub(crate) struct Hold {
-    /// The first field, and so the first to be dropped: the last handle of a client closes it, which
-    /// must come after the release.
+    /// The first field is dropped first. The last handle of a client closes the client, and the
+    /// release must come before that.
     grant: Grant,
     pub(crate) path_lock: Arc<PathLock>,
 }
 
-/// A lock that is held, for work under it. Its release is left to the [`Hold`].
+/// A lock that is held, for work under it. The [`Hold`] releases the lock.
 #[derive(Clone)]
 pub(crate) struct LockRef {
     pub(crate) path_lock: Arc<PathLock>,
@@ -252,20 +273,22 @@ impl Hold {
         }
     }
 
-    /// Returns by what it was granted.
+    /// Returns by what the lock was granted.
     pub(crate) fn how(&self) -> How {
         self.grant.how
     }
 
-    /// Has its node be shared or handed over, unless others of this client have an open node, or are
-    /// about to.
+    /// Lets other callers of this client share the node, or get it next, unless they have an open
+    /// node, or are about to have one.
     pub(crate) fn open(&self) {
         self.path_lock.shared.open(&self.grant);
     }
 
-    /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends
-    /// by it.
+    /// Records that the caller has the lock. From now on a guard reports a loss, and the call is
+    /// not repeated because of it.
     pub(crate) fn note_had(&self) {
+        // The flag is set before the notification, because `holdings::held` counts only holds with
+        // the flag.
         self.held.set_had();
         self.path_lock.client.guard_changes.notify();
     }
@@ -277,12 +300,14 @@ impl Hold {
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         let Self { grant, path_lock } = self;
         let (done, result) = oneshot::channel();
+        // The release begins before the future is polled.
         grant.release(done);
-        // The handle is kept until the result: if it is the last one, its drop closes the client
-        // before the deletion.
+        // The handle is kept until the result: if the last handle were dropped earlier, the client
+        // would be closed before the deletion is confirmed.
         async move {
             result.await.unwrap_or_else(|_| {
-                // Cleanup sends a result for every item, unless the client has ended.
+                // Cleanup sends a result for every item. There is none only if the client has
+                // ended, or the session was dropped.
                 Err(Lost {
                     path: path_lock.path.user().into(),
                     reason: LostReason::Closed,
@@ -300,14 +325,15 @@ impl LockRef {
     }
 }
 
-/// Returns the first of these that is lost, and how, by the clock.
+/// Reads the clock, and returns the path lock and the reason of the first of these holds that is
+/// lost.
 pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
     holds
         .iter()
         .find_map(|hold| Some((&hold.path_lock, hold.held.check_lost()?)))
 }
 
-/// Waits for the first of these futures.
+/// Waits for the first of these futures. Without futures, the wait does not end.
 pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
     poll_fn(|context| {
         let ready = futures

@@ -1,19 +1,23 @@
-//! A call, and the task that works for it and outlives it: the result, the progress, the end. The
-//! task is an attempt to get a lock or permits, or the acquisition of several locks as one. The
-//! tasks of waiting callers, attempts and multi-locks use it. It starts no task, and never sends a
-//! request.
+//! What a call and its task send to each other: the result, the departure of the caller, and the
+//! progress of the task. The task is an attempt to acquire a lock or permits, or the acquisition of
+//! several locks as one. Attempts, multi-locks and the shared state of waiting callers use this
+//! file. This file starts no task and sends no request.
 //!
-//! The two sides share two things. The *result* goes one way, once: a channel has it until the call
-//! takes it, so that a grant that no call takes is dropped with the channel, which releases the
-//! lock. A call that goes away sends a ticket the other way. The task keeps the ticket until
-//! all that it has left is deleted or with cleanup, and [`Client::flush`](crate::Client::flush)
-//! waits for that.
+//! ```text
+//!   call: `Pending`  <-- result, once: a grant or an error ---  task: `Caller`
+//!                    --- a ticket, when the caller leaves --->
+//!         `ProgressReceiver`  <-- what the task waits for ----  `ProgressSender`
+//! ```
 //!
-//! The *progress* says what the task waits for, which the error of a call says that ends without a
-//! grant. The task writes it, and several may read it at any time: the call, the task of the callers
-//! that wait together, and the holder of a place in the queue of a fair lock. Reading changes
-//! nothing. What changes without the task, the attempts that have the slots of which it waits for
-//! one, is read at the moment of the question.
+//! The channel has the *result* until the call takes it. A grant that no call takes is dropped with
+//! the channel, which releases the lock. The task keeps the *ticket* of a caller that has left
+//! until everything that the task leaves is deleted or with cleanup, and
+//! [`Client::flush`](crate::Client::flush) waits for that.
+//!
+//! The *progress* is for the error of a call that ends without a grant. The task writes it, and
+//! several readers may read it at any time: the call, the task of the callers that wait together,
+//! and the holder of a place in the queue of a fair lock. The attempts that have slots change
+//! without the task, so their number is read at the moment of the question.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -39,12 +43,13 @@ pub(crate) struct Pending<T> {
     /// A grant that is not taken is dropped with this channel, which releases it. `None` once the
     /// result has been taken.
     result: Option<oneshot::Receiver<Result<T, TryLockError>>>,
-    /// Tells the task that its caller has left. `None` once the caller cannot leave it any more.
+    /// Notifies the task that its caller has left. `None` once the result has been taken, or the
+    /// task has been notified.
     cancel: Option<oneshot::Sender<Ticket>>,
     number: AttemptNumber,
 }
 
-/// The task's side.
+/// The task's side of a call.
 pub(crate) struct Caller<T> {
     pub(crate) reply: oneshot::Sender<Result<T, TryLockError>>,
     /// Receives a ticket when the caller leaves.
@@ -93,8 +98,12 @@ impl<T> Pending<T> {
         let Some(result) = &mut self.result else {
             return Err(self.used_up().into());
         };
+        // The executor of the caller polls this future, and a panic of its waker must not end the
+        // task that sends the result.
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
+            // The client is drained. The attempt leaves the queue as for a dropped caller
+            // (docs/protocol.md#drain).
             self.cancel_task();
         }
         self.mark_taken();
@@ -113,18 +122,20 @@ impl<T> Pending<T> {
     }
 
     fn mark_taken(&mut self) {
+        // The task has sent its result, or was cancelled, so the drop of this value cancels
+        // nothing.
         self.result = None;
         self.cancel = None;
     }
 
-    /// Tells the task that its caller has left.
+    /// Notifies the task that its caller has left.
     fn cancel_task(&mut self) {
-        // A grant that came in the meantime is released before the ticket is given up, so that a
-        // flush counts it all the time.
+        // A grant that is already in the channel is released here, before the ticket is dropped, so
+        // that a flush counts the node all the time.
         self.result = None;
         if let Some(cancel) = self.cancel.take() {
-            // A flush that is called right after this waits for the ticket. If the task has ended
-            // already, the ticket comes back and is dropped.
+            // The ticket is made before the caller is gone, so a flush that is called next waits
+            // for it. If the task has ended already, the ticket comes back and is dropped.
             drop(cancel.send(self.client.cleanup.ticket(self.number)));
         }
     }
@@ -136,33 +147,36 @@ impl<T> Drop for Pending<T> {
     }
 }
 
-/// The state that an attempt and its caller share. Not a watch channel, which is three times as
-/// large: thousands of attempts may be waiting.
+/// The state that an attempt and its caller share. A watch channel would be three times as large,
+/// and thousands of attempts may be waiting.
 #[derive(Default)]
 struct ProgressShared {
     known: Mutex<ProgressState>,
-    /// Told when the node changes, and at the end.
+    /// Wakes the readers when the node changes, and at the end.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct ProgressState {
-    /// The name of its node in the queue; `None` while it has none.
+    /// The name of the attempt's node in the queue; `None` while there is none.
     node: Option<Arc<str>>,
-    /// The event that it waits for. Has the live contenders ahead, by the last list in this
-    /// session.
+    /// The event that the attempt waits for, and the live contenders ahead, by the last list in
+    /// this session.
     waiting: Waiting,
-    /// Whether there ever were any.
+    /// Whether live contenders were ahead at any time.
     has_waited: bool,
-    /// The slots of which it waits for one, if it does, and for which kind of contender.
+    /// The slots of the path and the kind of the attempt, while the attempt waits for a slot.
     slots: Option<(Arc<Slots>, Kind)>,
     /// Whether the attempt has ended.
     ended: bool,
 }
 
 impl ProgressState {
-    /// Returns what it waits for now: while it waits for a slot, for the attempts that have one.
+    /// Returns what the attempt waits for now. While it waits for a slot, the contenders ahead are
+    /// the attempts that have one.
     fn waiting(&self) -> Waiting {
+        // The copy is changed, and not the state: the attempts that have slots change without this
+        // attempt.
         let mut waiting = self.waiting.clone();
         if let Some((slots, kind)) = &self.slots {
             waiting.saw(slots.ahead(*kind));
@@ -190,8 +204,9 @@ impl ProgressSender {
         self.0.known.lock().waiting().ahead().cloned()
     }
 
-    /// Sets the slots of which it waits for one; `None` once it has it.
+    /// Sets the slots while the attempt waits for one of them; `None` once the attempt has a slot.
     pub(crate) fn waits_for_slot(&self, slots: Option<(Arc<Slots>, Kind)>) {
+        // The contenders are counted now, because they may be gone when the caller asks.
         let has_waited = slots
             .as_ref()
             .is_some_and(|(slots, kind)| slots.ahead(*kind).is_some());
@@ -200,9 +215,11 @@ impl ProgressSender {
         known.slots = slots;
     }
 
-    /// Sets the node in the queue. This is the only change that wakes the caller.
+    /// Sets the node in the queue. No other change wakes the caller.
     pub(crate) fn set_node(&self, node: Option<&str>) {
         {
+            // The mutex is unlocked before the readers are woken, because a waker may read the
+            // progress.
             let mut known = self.0.known.lock();
             if known.node.as_deref() == node {
                 return;
@@ -225,6 +242,7 @@ impl ProgressSender {
 
 impl Drop for ProgressSender {
     fn drop(&mut self) {
+        // The drop comes with every end of the task, by a panic too, so no reader waits in vain.
         self.0.known.lock().ended = true;
         self.0.changed.notify_waiters();
     }
@@ -249,7 +267,7 @@ impl ProgressReceiver {
         self.until(|known| known.node.clone()).await
     }
 
-    /// Waits until the attempt has this node no longer. `None` if it ends with it.
+    /// Waits until this is no longer the node of the attempt. `None` if the attempt ends before.
     pub(crate) async fn left(&self, node: &str) -> Option<()> {
         self.until(|known| (known.node.as_deref() != Some(node)).then_some(()))
             .await
@@ -258,7 +276,7 @@ impl ProgressReceiver {
     async fn until<T>(&self, find: impl Fn(&ProgressState) -> Option<T>) -> Option<T> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
-            // This comes before the look, so that a change after it is not missed.
+            // The wait begins before the look, so that a change after the look is not missed.
             changed.as_mut().enable();
             let (found, ended) = {
                 let known = self.0.known.lock();

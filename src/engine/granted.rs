@@ -1,10 +1,15 @@
-//! A granted lock, from what grants it to the guard of its caller. The shared state of a path,
-//! attempts and holds use it. It never sends a request.
+//! The owner of a granted lock, on its way from the attempt to the guard of the caller. The shared
+//! state of a path, attempts and the layers above use this file. This file sends no request.
 //!
-//! One value owns a lock at any time, a [`Grant`], and its drop releases the lock. So whatever has
-//! it may end at any moment: an attempt whose task is dropped, a channel whose caller has left, a
-//! guard. Nothing else has to remember that the lock is to be released, and nothing releases it
-//! twice. The copies of [`GrantedLock`] are for work under the lock, and have no part in that.
+//! One value owns a lock at any time, a [`Grant`], and its drop releases the lock:
+//!
+//! ```text
+//!   attempt, or the previous holder --> channel to the caller --> `Hold` --> shared by the guards
+//! ```
+//! So each of these may end at any moment: an attempt whose task is dropped, a channel whose caller
+//! has left, the last guard. No other code has to remember that the lock must be released, and none
+//! releases it twice (docs/protocol.md#attempt-outlives-caller). The copies of [`GrantedLock`] are
+//! for work under the lock, such as a transaction. Their drop releases nothing.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,15 +30,16 @@ use crate::values::path::{LockPath, NodePath};
 #[derive(Clone)]
 pub(crate) struct GrantedLock {
     pub(crate) held: Arc<Held>,
+    /// The reference keeps the session, through which the release deletes the node. The hold has
+    /// only a weak reference.
     pub(crate) session: Arc<Session>,
     /// The two numbers of the fencing token, which the guard interprets.
     pub(crate) token: (i64, u64),
 }
 
-/// The only owner of a granted lock: the attempt that is granted it has this value, or the holder
-/// that hands it over, then the channel to the caller, and then the caller's [`Hold`]. Dropping it
-/// releases the lock, wherever it is by then, so a grant that its caller never takes is released
-/// too.
+/// The only owner of a granted lock. The attempt that was granted the lock has this value, or the
+/// holder that hands the lock over, then the channel to the caller, and then the caller's [`Hold`].
+/// Its drop releases the lock, so a grant that its caller never takes is released too.
 ///
 /// [`Hold`]: crate::engine::acquisition::Hold
 pub(crate) struct Grant {
@@ -72,9 +78,10 @@ impl GrantedLock {
         self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 
-    /// Returns the same for this reason.
+    /// Returns the error of a loss for this reason.
     pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
         Lost {
+            // If several locks are one value, the error names the lock that was lost first.
             path: self.held.lost_path(),
             reason,
         }
@@ -85,8 +92,10 @@ impl GrantedLock {
         self.held.state(self.session.lease.is_valid())
     }
 
-    /// Waits until the lock is lost. Keeps neither the session nor the client.
+    /// Waits until the lock is lost. The future keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = LostReason> + Send + 'static + use<> {
+        // The executor of the caller polls the future, and a panic of its waker must not keep other
+        // holders from being woken.
         waker::contain(self.held.when_lost())
     }
 
@@ -123,13 +132,15 @@ impl Grant {
 
     /// Releases the lock. `done` receives the result.
     pub(crate) fn release(mut self, done: ReleaseReply) {
+        // The drop of `self`, at the end of this method, releases the lock.
         self.done = Some(done);
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        // Of a lock that is lost, or was taken back, this only has the session forget it.
+        // The state of the hold decides what the release does: a lock that was taken back has left
+        // its node before, and a lost lock may have a node that was kept until now.
         let done = self.done.take();
         self.lock.held.release(done);
     }

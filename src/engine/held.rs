@@ -1,9 +1,10 @@
-//! One held lock, shared by its guards, its session and its conversions, from the registration of
-//! its node with the session to the deletion.
+//! One held lock, from its grant to the deletion of its node. The guards, the session and the
+//! conversions of the lock share the hold. The shared state of a path and the layers above use this
+//! file. This file sends no request.
 //!
 //! [`Held`] makes no decisions. Each method that may end the hold builds an event, on which
 //! [`HoldState`] decides under a mutex. Then the same thread carries out the effects, one after the
-//! other, in the order that the [state](crate::protocol::hold) returns (and explains):
+//! other, in the order that the [state](crate::protocol::hold) returns and explains:
 //!
 //! ```text
 //!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
@@ -17,16 +18,14 @@
 //! ```
 //!
 //! Several threads may run `process_event` at once, and one thread may re-enter it, because the
-//! waker of a waiting task may drop the guard. Both are safe: no mutex is held meanwhile, each
+//! waker of a waiting task may drop the guard. Both are safe: no mutex is held in that time, each
 //! effect belongs to one change of the state, and the session reads the state when it registers the
 //! hold, so that the later of two threads registers the changes of both. Panics of wakers are
 //! caught where the tasks wait ([`waker`](crate::session::threads::waker)), so the loop always
-//! ends. The session is kept alive until then, or had ended before the first effect.
+//! ends. The session is kept alive until then, unless it was dropped before the first effect.
 //!
 //! A query of the guard reads the clock, since the thread that reports losses may be late. So the
 //! methods `check_...` may change the state, and carry out the effects.
-//!
-//! The shared state of a path and the layers above use this file. This file sends no request.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,12 +64,12 @@ pub(crate) trait PathNode: Send + Sync {
         deletion: Deletion,
     ) -> Option<Deletion>;
 
-    /// Records that the hold with this number has ended. The deletion of the node, if the node needs
-    /// one, is on its way, so that another attempt may start.
+    /// Records that the hold with this number has ended. The deletion of the node, if the node
+    /// needs one, is on its way, so that another attempt may start.
     fn hold_ended(&self, hold: HoldNumber);
 
-    /// Records that a hold of the node is lost: no further caller has the node. The rest is as for
-    /// [`hold_ended`](Self::hold_ended), except that a hold whose node is kept stays.
+    /// Records that a hold of the node is lost: no further caller has the node. If the hold has
+    /// left its node, another attempt may start. A hold whose node is kept stays.
     fn hold_lost(&self);
 
     /// Records that the node does not exist, which each hold that shares it finds out at its next
@@ -111,7 +110,8 @@ pub(crate) struct Held {
     pub(crate) directory: LockPath,
     /// Unique in the client.
     pub(crate) number: HoldNumber,
-    /// The reference is weak, so that guards do not keep the session alive.
+    /// The reference is weak, because the session has a reference to each of its holds. A grant
+    /// keeps the session alive, so that its release can delete the node.
     session: Weak<Session>,
     cleanup: Cleanup,
     /// The state, under the mutex of its channel. Tasks that wait for the loss are its receivers.
@@ -159,9 +159,9 @@ impl Held {
     /// notification of the callers at its path.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.update_registration(self);
-        // The end of the session is checked after the registration, because an earlier end did not
-        // notify this lock. The loss has no further effects, because the caller does not have the
-        // lock yet.
+        // The end of the session is checked after the registration, because an end before the
+        // registration did not notify this lock. The effects of the loss are dropped, because no
+        // caller has the lock yet. The release of the grant takes the hold out of the path.
         let ended = session.end_reason();
         if let Some(reason) = ended {
             let _ = self.change(HoldEvent::Ended(reason));
@@ -177,6 +177,7 @@ impl Held {
             &self.cleanup,
             self.directory.clone(),
             number,
+            // The new hold has no lease, because each caller sets its own.
             HoldState::new(self.name(), self.kind()),
             Arc::clone(&self.path_node),
         )
@@ -190,7 +191,8 @@ impl Held {
     /// Reports the end of the hold as part of this call.
     pub(crate) fn begin_report(&self, report: &Arc<CallReport>) {
         self.report.begin(report);
-        // The lock may have been lost before the caller had it.
+        // A loss before this moment had no report to end. If another thread notices the loss at the
+        // same time, only the first of the two ends counts.
         if let Some(reason) = self.state.borrow().lost() {
             self.report.end(CallEnd::Lost(reason));
         }
@@ -216,6 +218,7 @@ impl Held {
     /// Binds these holds into one value: from now on, the loss of one is the loss of all
     /// (docs/protocol.md#one-value). Earlier bonds of these holds end.
     pub(crate) fn bind(all: &[&Arc<Self>]) {
+        // A single hold, such as a permit that was split off, is bound to no other.
         let bond = (all.len() > 1)
             .then(|| Bond::new(all.iter().map(|held| Arc::downgrade(held)).collect()));
         for held in all {
@@ -224,6 +227,8 @@ impl Held {
         // Losses are checked after the binding, because a hold that was lost earlier did not notify
         // the others.
         for held in all {
+            // The borrow ends on this line, because the loss of the others calls wakers, and a
+            // waker may release this hold.
             let lost = held.state.borrow().lost();
             if let Some(reason) = lost {
                 held.lose_others(reason);
@@ -235,6 +240,8 @@ impl Held {
     /// is lost.
     fn lose_others(&self, reason: LostReason) {
         self.bound.notify_others(self.directory.user(), |other| {
+            // Each grant keeps its session alive, so a hold without a session has no guard to
+            // notify.
             let kept_until = other.session.upgrade()?.lease.kept_until();
             HoldEvent::of_other(
                 reason,
@@ -271,6 +278,8 @@ impl Held {
     /// lost, or `None` if it is not. The holder that calls this may be the first to notice the
     /// loss.
     pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
+        // The lease of the hold is checked first: if both leases have ended, the reason is the one
+        // that the caller chose, and the node is deleted at once.
         let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
         let Some(session) = session.filter(|session| session.lease.state() == LeaseState::Expired)
@@ -280,12 +289,15 @@ impl Held {
         self.handle_event(HoldEvent::LeaseExpired {
             until: session.lease.kept_until(),
         });
+        // A released lock is not lost by the clock, and a lock that another thread has ended keeps
+        // the reason of that thread.
         self.state.borrow().lost()
     }
 
-    /// Ends the hold if its hold lease has ended, whatever the state of the session lease. Returns
-    /// why the lock is lost.
+    /// Ends the hold if its hold lease has ended, in any state of the session lease. Returns why
+    /// the lock is lost.
     fn check_lease(self: &Arc<Self>) -> Option<LostReason> {
+        // Most holds have no lease, and do not read the clock for one.
         let (lost, has_lease) = {
             let state = self.state.borrow();
             (state.lost(), state.has_lease())
@@ -324,6 +336,8 @@ impl Held {
         }) {
             return Ok(());
         }
+        // The event is refused after a loss, by the new end of the lease too. Without a loss, the
+        // lock was released.
         Err(self.check_lost().unwrap_or(LostReason::Closed))
     }
 
@@ -344,13 +358,14 @@ impl Held {
 
     /// Returns the state of the lock, given whether the lease is valid.
     pub(crate) fn state(self: &Arc<Self>, valid: bool) -> LockState {
-        // The clock is read first.
+        // The clock is read first, because a loss may have happened that no thread has noticed.
         self.check_lost();
         self.state.borrow().state(valid)
     }
 
     /// Returns whether the lock is held, in a session that still exists.
     pub(crate) fn is_held(self: &Arc<Self>) -> bool {
+        // Not every owner of a hold keeps the session: the term of a leader does not.
         self.session.strong_count() > 0 && self.check_lost().is_none()
     }
 
@@ -378,7 +393,7 @@ impl Held {
             };
             tokio::select! {
                 biased;
-                // An error means that the hold was released and dropped.
+                // An error means that the hold was released and dropped. The other branch remains.
                 Ok(state) = state.wait_for(|state| state.lost().is_some()) => {
                     state.lost().unwrap_or(LostReason::Closed)
                 }
@@ -388,7 +403,8 @@ impl Held {
         }
     }
 
-    /// Records that a transaction is about to be sent.
+    /// Records that a transaction is about to be sent. Until its outcome is known, the lock is not
+    /// handed over (docs/protocol.md#transaction).
     pub(crate) fn begin_write(&self) {
         self.set(HoldState::begin_write);
     }
@@ -435,11 +451,13 @@ impl Held {
 
     /// Releases the lock: submits its node for deletion, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<ReleaseReply>) {
+        // Without this check, the release of a node that is known to be gone would report success.
         self.check_shared_node();
         self.process_event(self.release_event(), done);
     }
 
     fn release_event(&self) -> HoldEvent {
+        // Without a session no other hold gets the node, as after the end of the session lease.
         let lease = self
             .session
             .upgrade()
@@ -451,7 +469,8 @@ impl Held {
     }
 
     fn set(&self, change: impl FnOnce(&mut HoldState)) {
-        // No receiver waits for this value.
+        // The change wakes no receiver. `Effect::WakeWaiters` wakes them after a loss, once the
+        // other holds of the node and the session know of it.
         self.state.send_if_modified(|state| {
             change(state);
             false
@@ -478,11 +497,14 @@ impl Held {
             }
         }
         let mut effects = self.change(event);
-        // The session is kept alive for all of the effects. If it has ended, nothing can be deleted
-        // any more, and no caller may wait for a deletion: dropping `done` is the answer.
+        // The session is kept alive for all of the effects. If the session was dropped, its nodes
+        // are not deleted by this client, and `done` is dropped: the release then reports that the
+        // client has ended.
         let session = self.session.upgrade();
         while let Some(effect) = effects.next() {
             if let Effect::PassOn(deletion) = effect {
+                // The answer replaces later effects: if another hold has the node, there is no
+                // deletion, and the callers of the path need no other node.
                 let left = self.path_node.pass_on(self, session.as_ref(), deletion);
                 effects.passed_on(left);
             } else {
@@ -507,9 +529,12 @@ impl Held {
             (Effect::LoseSharers(node), _) => self.path_node.notify_missing(self.number, &node),
             (Effect::UpdateSession, Some(session)) => session.update_registration(self),
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
+            // The state was changed before the effects. An empty change only wakes the receivers.
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
             (Effect::LoseValue(reason), _) => self.lose_others(reason),
             (Effect::ForgetNode(node), Some(session)) => {
+                // Another process may have deleted further nodes, so the waiters of this client
+                // behind the node list the queue.
                 session
                     .nodes
                     .gone(&self.directory.child(&node), Gone::Unclear);
@@ -520,8 +545,8 @@ impl Held {
             }
             (Effect::LeaveNode, _) => self.path_node.hold_ended(self.number),
             (Effect::LoseNode, _) => self.path_node.hold_lost(),
-            // The loop handles `PassOn`. For all other effects, the session has ended, and its
-            // nodes with it.
+            // The loop in `process_event` handles `PassOn`. The other effects need a session, which
+            // was dropped here.
             (
                 Effect::PassOn(_)
                 | Effect::UpdateSession
@@ -552,11 +577,14 @@ impl Held {
         self.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: self.directory.clone(),
+            // No caller of the path has the node next. A waiter of a fair lock with a separate node
+            // may still be next, and cleanup hands the lock over to it.
             orphan: Orphan::Hold {
                 name: node.as_ref().to_owned(),
                 hand_over: may_pass_on,
             },
             number: self.number.attempt(),
+            // The attempt has freed its slot with the grant, because a holder does not count.
             until_gone: None,
             done,
         });

@@ -1,5 +1,9 @@
 //! The holds of one client's guards, for callers that wait until a lock is held or released, and
-//! for the drain of the client.
+//! for the drain of the client. The client's methods use this file. This file sends no request.
+//!
+//! A wait looks at all holds, and looks again after each change: when a hold is given to a guard or
+//! ends (`GuardChanges`), and when the hold that the wait has found is lost. Each wait subscribes
+//! to the changes before its first look, so that no change between the look and the wait is missed.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -16,7 +20,8 @@ use crate::session::threads::waker;
 type PathLocks = Registry<Key, PathLock>;
 
 fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
-    // The handles are kept until the registry is unlocked: one of them may be the last by then.
+    // The handles are dropped after the registry is unlocked: one of them may be the last by then,
+    // and its drop locks the registry.
     registry.lock().values().filter_map(Weak::upgrade).collect()
 }
 
@@ -52,8 +57,8 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Optio
         // A change after this point causes another look.
         changed.mark_unchanged();
         let found = holders(registry, Some(path));
-        // This only counts holds that their callers have: an earlier loss concerns the call, which
-        // continues.
+        // Only a hold that its caller has received counts. Before that, the lock may still be lost,
+        // and the call then continues to wait.
         if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
             return Some(holder.as_holding(path));
         }
@@ -71,9 +76,11 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
     let mut changed = core.guard_changes.watch();
     loop {
         changed.mark_unchanged();
+        // One hold is waited for at a time. When it is gone, the next look finds another, or none.
         let lost = match holders(registry, path).first() {
             None => return,
-            // Only the hold itself is notified of a loss.
+            // A loss is waited for separately, because `guard_changes` does not report every loss:
+            // for example, not that of a reader whose node other readers keep.
             Some((_, holder)) => holder.held.when_lost(),
         };
         let (mut lost, mut changed) = (
@@ -87,16 +94,18 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
     }
 }
 
-/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have
+/// Stops this client from granting locks (docs/protocol.md#drain), and waits until its guards have
 /// released theirs, for at most `timeout`. Returns the holds that remain then.
 pub(crate) async fn drain(
     core: &Arc<Core>,
     registry: &Arc<PathLocks>,
     timeout: Duration,
 ) -> Vec<Holding> {
+    // From now on each call that acquires a lock ends with an error, and a grant that its caller
+    // has not seen is given back.
     core.begin_drain();
-    // The timer is the session's, since the caller may have none. The end of the client ends this
-    // task too, and then nothing is held.
+    // The timer runs on the session's thread, because the caller may have no runtime with timers.
+    // The end of the client ends this task too, and then nothing is held.
     let mut over = core
         .tasks
         .start(async move { tokio::time::sleep(timeout).await });

@@ -8,6 +8,18 @@
 //! After unlocking the state, each of them acts on the decision: sends a grant, registers a hold
 //! with its session, wakes the task, or submits the node for deletion.
 //!
+//! ```text
+//!   arrive   a reader, and a node is open --> `join_or`: another hold of that node
+//!            otherwise                    --> the caller waits; the task starts an attempt if
+//!                                             there is no open node and no attempt
+//!   granted  the attempt has a node --> the writer that has waited longest, or all readers
+//!            no caller waits        --> the node is released
+//!   pass_on  a hold is released     --> the writer that has waited longest has the node next
+//!            other readers have it  --> the node stays
+//!            otherwise              --> the node is deleted, then `hold_ended`: the callers that
+//!                                       wait may have another attempt
+//! ```
+//!
 //! In two of these steps the order matters:
 //! - A hold is added to the state before its session or its caller learns of it, so that each event
 //!   of the hold finds the hold there. A hold for the next holder of a node is registered before
@@ -166,6 +178,8 @@ impl SharedPath {
             .lock()
             .path
             .add(number, kind, holder, clock::now());
+        // The result is not needed: an attempt whose session has ended drops its grant, and
+        // continues in the next session.
         held.register(session);
         Grant::new(held, session, token, how)
     }
@@ -178,7 +192,8 @@ impl SharedPath {
         otherwise: impl FnOnce(&mut SharedState) -> T,
     ) -> Result<Grant, T> {
         loop {
-            // Dropped after the mutex.
+            // The session is declared before the guard of the mutex, so that it is dropped after
+            // the mutex is unlocked. The last reference closes the session.
             let session;
             let mut state = self.state.lock();
             let holder = state.path.open_hold(Kind::Shared);
@@ -191,15 +206,20 @@ impl SharedPath {
             let (Some((node, other)), Some(session)) = (joined, &session) else {
                 return Err(otherwise(&mut state));
             };
+            // The reader was counted against the bounds by `join`, so it enters the node in the
+            // same critical section.
             let number = other.held.next_number();
             let held = state.add_hold(node, &other.held, session, number, location);
             let attempt = state.shared_attempts.of_mut(Kind::Shared);
+            // The last grant of this kind is that of the open node, so all its readers have one
+            // token.
             let token = attempt.token;
             attempt.count_grant(session, token);
             drop(state);
             held.register(session);
             let grant = Grant::new(held, session, token, How::Shared);
-            // The session, or the node, may have ended before the hold was registered.
+            // The session, or the node, may have ended before the hold was registered. Then the
+            // drop of the grant ends the hold, and the next pass finds no node to join.
             if !grant.held.is_lost_or_released() {
                 return Ok(grant);
             }
@@ -216,7 +236,8 @@ impl SharedPath {
     /// lost hold does not block, even if its loss is not recorded yet.
     pub(crate) fn blocks_writer(&self) -> bool {
         let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
-        // This applies even if the holder has released the lock since.
+        // A holder that has just released the lock counts too: its node may go to a caller that
+        // waits, or is not deleted yet.
         holder.is_some_and(|holder| holder.held.check_lost().is_none())
     }
 
@@ -233,6 +254,8 @@ impl SharedPath {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
             let has_open_node = state.path.waiters.of(kind).has_open_node();
+            // The grant of the open node is not over yet, so a hand-over of that node shows this
+            // caller that the lock was busy.
             let grants = state.shared_attempts.of_mut(kind).grants;
             let grants = grants.saturating_sub(u64::from(has_open_node));
             let waiter = Waiter { grants, ..waiter };
@@ -242,7 +265,8 @@ impl SharedPath {
         };
         match kind {
             Kind::Shared => self.join_or(location, wait),
-            // This closes the node of the readers.
+            // The writer closes the node of the readers. Readers that wait until that node is
+            // deleted may need an attempt from now on, so their task is woken.
             Kind::Exclusive => Err(self.decide(Kind::Shared, wait)),
         }
     }
@@ -286,10 +310,14 @@ impl SharedPath {
             let waiter = waiters.take(at);
             let is_abandoned = waiters.abandon_attempt();
             if is_abandoned {
+                // The ticket has the number of the caller, so that a flush of this caller waits
+                // until the task has cancelled the attempt.
                 state.shared_attempts.of_mut(kind).left = Some(cleanup.ticket(at.number()));
             }
             (waiter, is_abandoned)
         };
+        // The channel of the waiter is dropped after the mutex is unlocked, because code of the
+        // caller's executor may run then (docs/protocol.md#no-lock-across-await).
         drop(waiter);
         if is_abandoned {
             self.wake.of(kind).notify_one();
@@ -301,24 +329,31 @@ impl SharedPath {
     pub(crate) fn granted(&self, kind: Kind, grant: Grant) {
         let (held, session) = (Arc::clone(&grant.held), Arc::clone(&grant.session));
         let (number, token) = (held.number, grant.token);
-        // Reads the clock, without the mutex.
+        // The clock is read before the mutex is locked, because a loss that is noticed here locks
+        // the mutex.
         let is_lost = held.check_lost().is_some();
-        // Dropped after the mutex.
+        // A grant that no caller takes is dropped at the end of this function, because its release
+        // locks the mutex.
         let mut first = Some(grant);
         let served: Vec<_> = {
             let mut state = self.state.lock();
             if is_lost || held.is_lost_or_released() {
-                // The grant ended before a caller had it: another attempt begins.
+                // The grant ended before a caller had it. The task, which calls this method, starts
+                // another attempt.
                 return state.path.waiters.of_mut(kind).attempt_ends();
             }
             let waiters = state.path.waiters.of(kind);
             let location = waiters
                 .first()
                 .map_or(Location::caller(), |waiter| waiter.location);
+            // The record of the hold named the first caller at the start of the attempt, which may
+            // have left since.
             let holder = LocalOwner::new(&held, location);
             let waiting = state.path.granted(kind, number, holder);
             let node = NodeNumber::of_first_hold(number);
             let grant = |waiter: Waiter| {
+                // The first caller has the hold of the attempt. Each further reader has another
+                // hold of the same node.
                 let grant = first.take().unwrap_or_else(|| {
                     let number = held.next_number();
                     let other = state.add_hold(node, &held, &session, number, waiter.location);
@@ -333,7 +368,8 @@ impl SharedPath {
                 .count_grant(&session, token);
             served
         };
-        // All holds are registered before a caller has the lock.
+        // All holds are registered before a caller has the lock. Otherwise the first caller could
+        // release the lock while the session has no hold of the node to check.
         for (_, other) in served.iter().skip(1) {
             other.held.register(&session);
         }
@@ -348,9 +384,12 @@ impl SharedPath {
 impl Waiter {
     /// Begins the lease of the grant, and sends it. Returns the grant if the caller has left.
     fn send(self, grant: Grant) -> Result<(), Grant> {
+        // The lease is counted from the grant, so that the lease of a caller that is not polled
+        // ends too (docs/protocol.md#lease-over).
         grant.held.begin_lease(self.lease);
         match self.reply.send(Ok(grant)) {
             Err(Ok(grant)) => Err(grant),
+            // The channel returns what was sent, which is a grant.
             Ok(()) | Err(Err(_)) => Ok(()),
         }
     }
@@ -374,6 +413,7 @@ impl SharedState {
 
     /// Returns what the attempt under way waits for.
     pub(crate) fn waiting(&self, kind: Kind) -> Option<Waiting> {
+        // The progress of an attempt that has ended stays until the task takes it.
         let progress = self.shared_attempts.of(kind).progress.as_ref();
         progress
             .filter(|_| self.path.waiters.of(kind).is_under_way())
@@ -402,7 +442,7 @@ impl SharedAttempt {
         }
     }
 
-    /// Counts a grant of the open node with this token, before a caller has it.
+    /// Counts a grant with this token, before a caller has it.
     fn count_grant(&mut self, session: &Session, token: (i64, u64)) {
         self.token = token;
         self.grants += 1;
@@ -434,19 +474,22 @@ impl NodeEntry {
         });
         let (number, now) = (held.number, clock::now());
         let mut state = self.path.state.lock();
-        // The flag is read once, under the mutex. Until the holds are notified, this hold is still
-        // among them.
+        // The flag is read once, because another thread may set it at any moment without the mutex.
+        // If it is set while the node still has its holds, this hold leaves below by itself.
         let is_missing = self.is_missing();
         let healthy = healthy.filter(|_| !is_missing);
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
         if is_missing {
+            // There is nothing to delete, and no caller gets a node that does not exist.
             return NodeAfter::Stays;
         }
         match (next, healthy) {
             (PassOn::To(at, waiter), Some(session)) => {
-                // This happens under the mutex: the next caller to arrive must find the hold.
+                // The hold is added under the mutex, because a caller that arrives next must find
+                // it. The token has the zxid of the node and the next value of the counter
+                // (docs/protocol.md#fencing-token).
                 let (number, location) = (HoldNumber::of_attempt(at.number()), waiter.location);
                 let next = state.add_hold(self.number, held, session, number, location);
                 let attempt = state.shared_attempts.of_mut(self.kind);
@@ -456,7 +499,7 @@ impl NodeEntry {
                 NodeAfter::Caller(waiter, grant)
             }
             (PassOn::Stays, _) => NodeAfter::Stays,
-            // In doubt, no caller is next.
+            // `PathState` passes no node on unless the session is healthy, so this is `Delete`.
             (PassOn::To(..) | PassOn::Delete, _) => NodeAfter::Delete,
         }
     }
@@ -479,10 +522,13 @@ impl PathNode for NodeEntry {
                 NodeAfter::Stays => return None,
                 NodeAfter::Delete => return Some(deletion),
             };
+            // The session knows the next hold before it forgets the last one, so that heartbeats
+            // check the node all the time.
             let is_registered = grant.held.register(&grant.session);
             drop(taken_back.take());
             if !is_registered {
-                // The session ended before it knew the hold, so it did not notify it.
+                // The session ended before it knew the hold, and did not notify the callers of the
+                // path. The next caller gets a lost grant, and asks again.
                 self.hold_lost();
             }
             let node = grant.node();
@@ -492,7 +538,8 @@ impl PathNode for NodeEntry {
                     return None;
                 }
                 // The caller has just left. If the grant were dropped here, this function would be
-                // entered recursively, once for each caller that has left.
+                // entered recursively, once for each caller that has left. Instead, the loop takes
+                // the node back from the caller's hold, and passes it on.
                 Err(grant) => {
                     held = Arc::clone(&grant.held);
                     deletion = held.take_back()?;
@@ -505,7 +552,7 @@ impl PathNode for NodeEntry {
     fn hold_ended(&self, hold: HoldNumber) {
         self.path
             .decide(self.kind, |state| state.path.hold_ended(self.number, hold));
-        // This includes a caller that never had it.
+        // A grant that no caller has taken is a hold too, for which a drain waits.
         self.path.guard_changes.notify();
     }
 
@@ -523,8 +570,9 @@ impl PathNode for NodeEntry {
     }
 
     fn mark_missing(&self) {
-        // A node for one hold at a time may be under conversion by another thread; then it belongs
-        // to that hold alone.
+        // Only a node of readers is marked, because a node of writers has one hold at a time.
+        // There, a late report to an earlier hold must not end the current one, whose downgrade may
+        // have replaced the node on the servers.
         if self.kind == Kind::Shared {
             self.is_missing.store(true, Ordering::Release);
         }
@@ -534,11 +582,14 @@ impl PathNode for NodeEntry {
         let told = {
             let mut state = self.path.state.lock();
             let told = state.path.node_missing(self.number, hold);
+            // The flag is set under the mutex under which readers join, so that no reader joins a
+            // node whose holds were taken out.
             if !told.is_empty() {
                 self.is_missing.store(true, Ordering::Release);
             }
             told
         };
+        // The events are handled after the mutex is unlocked, because each of them locks it.
         for holder in told {
             let node = Arc::clone(node);
             holder

@@ -1,25 +1,34 @@
-//! The attempts of one client at one path: how many may have nodes, and their queue: who creates
-//! next, who waits for whom, which lists are under way. A path lock and what is above it use it. It
-//! never sends a request but the lists, which the attempts hand it.
+//! The attempts of one client at one path: how many of them may have nodes, which one creates its
+//! node next, which one waits for which, and which lists are under way. Path locks and the layers
+//! above use this file. This file sends no request except the lists that the attempts pass to it.
+//!
+//! ```text
+//!   an attempt --> Slots: waits for a slot
+//!              --> LocalQueue: waits for its turn --> creates its node
+//!              --> asks for a list  --> one list for all attempts that have asked by then
+//!              --> waits in memory for a node of this client before its own (a fair lock)
+//!              --> leaves: its nodes and its slot go to cleanup
+//! ```
 //!
 //! # Slots
 //! The [`Slots`] of a path lock bound how many of its attempts have nodes at a time
-//! (docs/protocol.md#bounded-nodes). An attempt takes a slot before it sends anything, in the order
-//! of arrival, and frees it when it ends. The nodes that it leaves to cleanup keep the slot until
-//! they are deleted: so the nodes of a client at a path are bounded also while no server answers its
-//! deletions. That is why a slot has two parts: the permit of the semaphore, which orphans share,
-//! and the count of live attempts, which an attempt that waits for a slot reports as contenders
-//! ahead of it. Orphans are none (docs/protocol.md#live-contender). The counts are only read for
-//! errors and reports, so they need no mutex and no order.
+//! (docs/protocol.md#bounded-nodes). An attempt takes a slot before it creates a node, in the order
+//! of arrival, and frees the slot when it is granted the lock or ends. The nodes that the attempt
+//! leaves to cleanup keep the slot until they are deleted, so the nodes of a client at a path are
+//! bounded even while no server answers its deletions. So a slot has two parts: the permit of the
+//! semaphore, which orphans share, and the count of live attempts. An attempt that waits for a slot
+//! reports the live attempts as contenders ahead of it. Orphans are not contenders
+//! (docs/protocol.md#live-contender). No grant depends on the counts, so they need no mutex and no
+//! order.
 //!
 //! # The queue
 //! The [`LocalQueue`] is behind a mutex that is held for one decision at a time. Notices are sent
-//! after it is unlocked: an attempt that is woken asks the queue again, and must not wait for the
-//! mutex of its waker.
+//! after the mutex is unlocked, because an attempt that is woken asks the queue again, and must not
+//! wait for the thread that has woken it.
 //!
-//! A mutex and a fair lock at one path share the queue, since their nodes are one order. All callers
-//! of the queue but the end of a hold run on the session's thread. What is known of the directory for
-//! grants without a list is beside it, behind a mutex of its own ([`WithoutList`]).
+//! A mutex and a fair lock at one path share the queue, because their nodes are in one order.
+//! Except for the end of a hold, all events of the queue come from the session's thread. The
+//! knowledge for grants without a list is beside the queue, behind another mutex ([`WithoutList`]).
 //!
 //! # Lists
 //! The attempts share the lists of the directory. A list counts only for nodes that were created
@@ -48,9 +57,9 @@ use crate::values::path::LockPath;
 pub(crate) struct Slots {
     max: usize,
     free: Arc<Semaphore>,
-    /// How many are those of live attempts. The others are those of orphans.
+    /// How many slots belong to live attempts. The other slots that are taken belong to orphans.
     live: AtomicUsize,
-    /// How many of these wait for other contenders.
+    /// How many of the live attempts wait for other contenders.
     waiting: AtomicUsize,
 }
 
@@ -58,8 +67,9 @@ pub(crate) struct Slots {
 /// deleted.
 pub(crate) struct NodeSlot {
     slots: Arc<Slots>,
-    /// What an orphan keeps until it is deleted.
+    /// The permit, of which an orphan keeps a copy until it is deleted.
     pub(crate) permit: Arc<OwnedSemaphorePermit>,
+    /// Whether the attempt waits for other contenders, and is counted in `waiting`.
     waits: AtomicBool,
 }
 
@@ -107,7 +117,8 @@ impl Slots {
     }
 
     fn taken(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> NodeSlot {
-        // Counted from the permit on: an attempt that waits for a slot may ask at once.
+        // The attempt is counted as soon as it has the permit, because another attempt that finds
+        // no slot may read the count at once.
         self.live.fetch_add(1, Ordering::Relaxed);
         NodeSlot {
             slots: Arc::clone(self),
@@ -120,7 +131,7 @@ impl Slots {
 impl NodeSlot {
     /// Sets whether its attempt waits for other contenders.
     pub(crate) fn set_waits(&self, waits: bool) {
-        // The attempt says so after each list; only a change counts.
+        // The attempt reports this after each list, so only a change is counted.
         match (self.waits.swap(waits, Ordering::Relaxed), waits) {
             (false, true) => self.slots.waiting.fetch_add(1, Ordering::Relaxed),
             (true, false) => self.slots.waiting.fetch_sub(1, Ordering::Relaxed),
@@ -131,6 +142,7 @@ impl NodeSlot {
 
 impl Drop for NodeSlot {
     fn drop(&mut self) {
+        // Orphans may keep the permit, but the attempt is no contender from now on.
         self.set_waits(false);
         self.slots.live.fetch_sub(1, Ordering::Relaxed);
     }
@@ -157,17 +169,17 @@ impl SharedQueue {
         }
     }
 
-    /// Runs one decision of the queue, then sends the notices that come of it.
+    /// Runs one decision of the queue, then sends the notices of that decision.
     pub(crate) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
             let mut queue = self.queue.lock();
             (decide(&mut queue), queue.take_told())
         };
         for (wake, notice) in notices {
-            // An error means that the attempt has left, and the queue removes it.
+            // An error means that the attempt has left, and its end removes it from the queue.
             let _ = wake.send(notice);
         }
-        // The drop of the senders tells these attempts that there is no list.
+        // The drop of the senders notifies these attempts that there is no list.
         drop(no_list);
         result
     }
@@ -179,7 +191,8 @@ impl NodeOwner for SharedQueue {
     }
 
     fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>) {
-        // The proof by numbers comes before the notices: an attempt that is woken may create.
+        // The knowledge of the numbers is updated before the notices are sent, because an attempt
+        // that is woken may decide by it whether to send a list.
         self.without_list.gone(session, name, how);
         self.with(|queue| queue.gone(session, name, how));
     }
@@ -189,8 +202,8 @@ impl NodeOwner for SharedQueue {
     }
 }
 
-/// Returns a list that `list` sends after this call, in the session with this number. It is sent
-/// even if the future is not polled.
+/// Returns a list that `list` sends after this call, in the session with this number. The list is
+/// sent even if the future is not polled.
 pub(crate) fn ask_list<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,
@@ -202,16 +215,19 @@ where
     F: Future<Output = ListResult> + Send + 'static,
 {
     let (tell, answer) = oneshot::channel();
+    // One task at a time sends the lists. The request is recorded before the task looks for
+    // requests again, so a list that is already under way does not count for it.
     if queue.with(|queue| queue.ask_list(session, tell)) {
         let lists = send_lists(Arc::clone(queue), session, list);
         client.tasks.start(lists).detach();
     }
-    // There is no answer if the session has ended.
+    // There is no answer if the session has ended, or the task of the lists has panicked. The
+    // attempt treats that like a lost connection, and asks again or notices the end of the session.
     async move { answer.await.unwrap_or(Err(zk::Error::ConnectionLoss)) }
 }
 
-/// The task that lists. If it is dropped before it is done, by a panic, the waiting attempts start
-/// again, and the next attempt that asks starts another task.
+/// The task that sends the lists. If a panic drops the task before it is done, the attempts that
+/// wait get no list and ask again, and the first of them starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,
     session: SessionNumber,
@@ -226,8 +242,8 @@ impl Drop for Sending {
     }
 }
 
-/// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that
-/// leaves does not drop the list of the others.
+/// Sends one list after the other, for as long as attempts ask. The work is a separate task, so
+/// that an attempt that leaves does not drop the list of the others.
 async fn send_lists<F>(queue: Arc<SharedQueue>, session: SessionNumber, list: impl Fn() -> F + Send)
 where
     F: Future<Output = ListResult> + Send,
@@ -238,13 +254,15 @@ where
         is_running: true,
     };
     while let Some(waiting) = sending.queue.with(|queue| queue.next_list(session)) {
-        // The list is sent after the creates of all attempts that wait for it.
+        // The list is sent after the creates of all attempts that wait for it, because each has
+        // sent its create before it asked (docs/protocol.md#shared-lists).
         let result = list().await;
         for tell in waiting {
             // An error means that the attempt has left.
             let _ = tell.send(result.clone());
         }
     }
-    // Another task may be running already.
+    // The queue has recorded the end of this task. Another task may have begun since, and the drop
+    // of `sending` must not stop it.
     sending.is_running = false;
 }

@@ -1,8 +1,14 @@
 //! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's
-//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock).
+//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock). Faces and recipes use
+//! this file. This file acquires no lock, and changes nothing on the servers except by
+//! `break_lock`.
 //!
-//! Faces, recipes and multi-locks use it. It gets no lock, and changes nothing on the servers but
-//! by `break_lock`.
+//! A query lists the directory, and then reads the nodes that it needs, 32 at a time. Because the
+//! reads come after the list, a node may be deleted in between, and is then omitted. The answers
+//! show the state of one server, which may lag behind the others, so no lock is granted by them.
+//!
+//! `break_lock` reads the Stat of the node, compares the owner, and deletes the node by the version
+//! that it has read. If another client writes to the node in between, it begins again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +26,12 @@ use crate::session::reports::log;
 use crate::values::contender::{Contender, ContenderKind, Participant};
 use crate::values::path::{LockPath, NodePath};
 
-/// How many nodes are read at a time: a long queue does not put itself before the heartbeat
-/// (docs/protocol.md#request-window).
+/// How many nodes are read at a time, so that the heartbeat does not wait behind the reads of a
+/// long queue (docs/protocol.md#request-window).
 const READ_AT_ONCE: usize = 32;
 
-/// How often in a row a node is looked at that is written to between the look and its deletion.
+/// How often a node is looked at if another client writes to the node between each look and its
+/// deletion.
 const MOST_LOOKS: u32 = 5;
 
 /// The node was written to between each look and its deletion.
@@ -39,6 +46,7 @@ pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Er
 
 /// Returns the names of the contenders of a lock in order.
 async fn names(path_lock: &Arc<PathLock>) -> Result<Vec<(String, ContenderKind)>, Error> {
+    // A directory that does not exist has no contenders.
     let queue = usable_queue(path_lock).await?;
     let names = queue.iter().flat_map(|queue| queue.contenders());
     Ok(names
@@ -67,6 +75,7 @@ pub(crate) async fn participants(
     )
     .await?;
     if let Some(first) = found.first_mut() {
+        // Nodes that were deleted since the list are omitted, so the first one that is left leads.
         first.leads();
     }
     Ok(found)
@@ -84,8 +93,8 @@ pub(crate) async fn leader_changed(
         directory: directory.clone(),
     };
     loop {
-        // The watch comes before the look, so that no change is missed: a server that lags behind
-        // reports the change when it catches up (docs/protocol.md#leader-watch).
+        // The watch is set before the look, so that no change after the look is missed. A server
+        // that lags behind reports a change when it has caught up (docs/protocol.md#leader-watch).
         let changed = group
             .watch()
             .await
@@ -98,8 +107,10 @@ pub(crate) async fn leader_changed(
     }
 }
 
-/// Returns the contenders that hold a lock: of a semaphore those with permits.
+/// Returns the contenders that hold a lock; for a semaphore, those that hold permits.
 pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
+    // The queue of a semaphore has only callers that wait. A holder has a lease in another
+    // directory.
     if let Some(semaphore) = &path_lock.options.semaphore {
         let leases = semaphore_limit::participants(&path_lock, semaphore).await?;
         let names = leases
@@ -135,7 +146,7 @@ async fn read_all(
     read(path_lock, directory, names, usize::MAX, make).await
 }
 
-/// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets
+/// Reads the nodes of contenders until `most` are found; missing nodes are omitted. `make` gets
 /// each node, and the id of the session that has read it.
 async fn read<T: Send + Sync>(
     path_lock: &Arc<PathLock>,
@@ -147,7 +158,8 @@ async fn read<T: Send + Sync>(
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {
         let read = path_lock.client.repeat(|session, handle| async move {
-            // Each is sent when the method is called.
+            // The request of each read is sent when the method is called, so that all of them share
+            // a flight. A repetition sends all of them again.
             let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
             let mut read = Vec::with_capacity(some.len());
@@ -155,7 +167,8 @@ async fn read<T: Send + Sync>(
                 let (data, stat) = match answer.await {
                     Ok(answer) => answer,
                     Err(zk::Error::NoNode) => continue,
-                    // Servers before 3.9.3 tell the Stat without a permission.
+                    // Without the permission to read, servers before 3.9.3 return the Stat, which
+                    // has the age of the node. Later ones refuse that, too.
                     Err(zk::Error::NoAuth) => match handle.check_stat(path).await {
                         Ok(Some(stat)) => (Vec::new(), stat),
                         Ok(None) => continue,
@@ -170,7 +183,7 @@ async fn read<T: Send + Sync>(
         });
         match read.await {
             Ok(Ok(mut read)) => contenders.append(&mut read),
-            // A contender that cannot be read is not left out, because it may be the holder.
+            // A contender that cannot be read is not omitted, because it may be the holder.
             Ok(Err(unreadable)) => {
                 let subject = (directory, Subject::Node(unreadable));
                 return Err(error_of(
@@ -182,6 +195,8 @@ async fn read<T: Send + Sync>(
             }
             Err(why) => return Err(unseen(path_lock, directory, why)),
         }
+        // A node that was deleted since the list leaves room for a later one, so another chunk may
+        // be needed even if the first had `most` names.
         if contenders.len() >= most {
             break;
         }
@@ -210,6 +225,7 @@ pub(crate) async fn break_lock(
         .semaphore
         .as_ref()
         .map(|semaphore| &semaphore.leases);
+    // The contenders of a semaphore are in two directories: those that wait, and the leases.
     let directory = [Some(&path_lock.path), leases];
     let directory = directory
         .into_iter()
@@ -219,13 +235,14 @@ pub(crate) async fn break_lock(
         return Err(not_broken(path_lock, contender, RequestFailure::OtherLock));
     };
     let server = &directory.child(node.name());
-    // Remembers that the node existed: if a deletion gets no answer and the node is gone later, it
-    // was deleted here.
+    // If a deletion gets no answer, and the node does not exist later, the deletion counts as done
+    // by this call, because the node existed before it.
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
-        // Repeated as a whole: by the time of a repetition the node of this name may be another's.
+        // The look and the deletion are repeated together, because the node of this name may belong
+        // to another contender by the time of a repetition.
         let deleted = path_lock.client.repeat(|session, handle| async move {
-            // The server may lag behind, and still show a deleted one.
+            // The server may lag behind, and still show a node that was deleted.
             handle.sync(server).await?;
             let stat = handle
                 .check_stat(server)
@@ -235,9 +252,9 @@ pub(crate) async fn break_lock(
                 return Ok(BreakOutcome::NotThere);
             };
             was_there.store(true, Ordering::Relaxed);
-            // The version shows that this is the same node as before. It cannot have been created
-            // again with the same name, number and version in between: that takes a new directory,
-            // and as many creates in it as in the old one.
+            // The version shows that the node is the one that was read. Another node with the same
+            // name, number and version would need a new directory, and as many creates in it as in
+            // the old one.
             let deleted = session.write(|| handle.delete(server, Some(stat.version)));
             match deleted.await {
                 Ok(()) => Ok(BreakOutcome::Done),
@@ -257,7 +274,8 @@ pub(crate) async fn break_lock(
                 return Ok(true);
             }
             BreakOutcome::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
-            // A request to revoke it, as a rule. It is the same node if its owner is.
+            // Most likely, another client has requested a revocation. The next look checks again
+            // whether the node is still that of the contender.
             BreakOutcome::Written => {}
         }
     }
@@ -268,9 +286,10 @@ pub(crate) async fn break_lock(
     ))
 }
 
-/// Returns whether a node is that of the contender: names of other makers may come back in a
-/// directory that was deleted and made again.
+/// Returns whether a node is that of the contender.
 fn is_of(contender: &Contender, stat: &zk::Stat) -> bool {
+    // The name proves nothing: other libraries create nodes without an id in the name, and such a
+    // name may recur in a directory that was deleted and created again.
     let known = contender.stat;
     stat.ephemeral_owner == known.session && stat.czxid == known.czxid
 }
