@@ -1,7 +1,12 @@
 //! What of the library is pure: `src/protocol` and some files of the session, with their unit
 //! tests.
 
-#![allow(warnings, arithmetic_overflow, unconditional_panic, reason = "most of what uses it is not here")]
+#![allow(
+    warnings,
+    arithmetic_overflow,
+    unconditional_panic,
+    reason = "most of what uses it is not here"
+)]
 
 #[path = "../../src/error"]
 mod error {
