@@ -397,6 +397,11 @@ impl Acquiring {
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
+            // The server sent an invalid Stat, so the owner is still unknown. The repetition is counted,
+            // because the list that follows leads to this request again.
+            AcquireEvent::Inspected(Answer::Is(OwnNode { czxid: None, .. })) => {
+                self.pause(FailureKind::Unknown, AfterPause::Look)
+            }
             // The node is known to be the attempt's own, but not its place: others may have left
             // the queue since the last list, or another process may have deleted the node.
             AcquireEvent::Inspected(Answer::Is(node)) | AcquireEvent::Outdated(node) => {
@@ -1308,6 +1313,28 @@ mod tests {
             inspecting,
             AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
         );
+    }
+
+    /// The repetitions are counted, although each request is answered.
+    #[test]
+    fn invalid_stats_end_the_attempt() {
+        let mut contender = waiting();
+        let unsaid = || OwnNode {
+            name: name(A, 1),
+            czxid: None,
+        };
+        let inspect = AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 1) });
+        contender.step(created(A, Answer::Is(unsaid()), list(&[name(A, 1)])));
+        for failures in 0..2 {
+            let step = contender.step(AcquireEvent::Inspected(Answer::Is(unsaid())));
+            assert_eq!(step, request_again(failures));
+            assert_eq!(
+                contender.step(AcquireEvent::Retry),
+                AcquireStep::Do(AcquireRequest::List)
+            );
+            let listed = AcquireEvent::Listed(list(&[name(A, 1)]));
+            assert_eq!(contender.step(listed), inspect);
+        }
     }
 
     /// A list that shows nothing of the create is no answer to it.

@@ -305,7 +305,7 @@ pub(super) async fn supervise(
                     let first = shared.begin(SessionNumber::FIRST, handle, options);
                     // If the caller has left, the core has been dropped, and the session is closed
                     // below.
-                    let _ = connected.send(Ok(()));
+                    contain_panic(|| drop(connected.send(Ok(()))));
                     first
                 }
                 // If the caller has left, no other task needs the error.

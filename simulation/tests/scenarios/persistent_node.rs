@@ -30,3 +30,26 @@ async fn late_write_overtakes_no_wanted_data() {
     assert_eq!(late.unwrap_err(), zk::Error::BadVersion);
     assert_eq!(server.node(PATH).unwrap().data, b"a");
 }
+
+/// Data that are ordered while earlier data are being refused are written at once.
+// Shows: persistent-node
+#[tokio::test]
+async fn refused_data_delay_no_others() {
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
+    let node = PersistentNode::new(&client, PATH, "a").unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
+    until(&server, "its watch", |view| view.watches() == 1).await;
+    let write = Match::op(Op::SetData).path(PATH);
+    server.fail(write.clone(), ServerError::NoAuth.code());
+    let refusal = server.hold_reply(write);
+    let refused = pending(node.set_data("b"));
+    within("the refusal", refusal.wait_hit()).await;
+    let next = pending(node.set_data("c"));
+    let began = Instant::now();
+    refusal.release();
+    within("the write", next).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1));
+    within("the earlier order", refused).await.unwrap();
+}

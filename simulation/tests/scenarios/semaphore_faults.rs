@@ -167,6 +167,40 @@ async fn repeated_lock_node_deletions_end_attempt() {
     assert_clean(&server, "deleted again and again").await;
 }
 
+/// The node is deleted each time the attempt waits at the head for permits of another client.
+// Shows: waiter-without-node
+#[tokio::test]
+async fn deletions_while_waiting_end_attempt() {
+    let (server, [holder]) = with_clients(start(), calm).await;
+    let held = acquired(&semaphore(&holder, 1), 1).await;
+    let builder = Client::builder()
+        .session_timeout(Duration::from_secs(6))
+        .retry_policy(RetryPolicy::n_times(2, Duration::from_millis(1)));
+    let client = connect_as(builder, &server).await;
+    let id = session(&client);
+    let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
+    let mut deleted = Vec::new();
+    for _ in 0..3 {
+        let earlier = deleted.clone();
+        until(&server, "the head", move |view| {
+            let locks = view.children(LOCKS);
+            locks.iter().any(|lock| !earlier.contains(lock))
+                && view.watches_on(LEASES).contains(&id)
+        })
+        .await;
+        let lock = server.children(LOCKS).remove(0);
+        server.delete(&format!("{LOCKS}/{lock}")).unwrap();
+        deleted.push(lock);
+    }
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { times: 3, .. }),
+        "{error}"
+    );
+    held.release().await.unwrap();
+    assert_clean(&server, "deleted while it waited").await;
+}
+
 // Shows: slots, permit-tokens
 #[tokio::test]
 async fn deleted_lease_loses_whole_permit() {

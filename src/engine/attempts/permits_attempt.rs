@@ -138,8 +138,8 @@ struct AtHead<'a> {
     watches: Option<Watches>,
     /// The last look.
     seen: Option<Seen>,
-    /// Whether the attempt has waited at the head.
-    waited: bool,
+    /// Whether the lock node has outlasted a wait at the head.
+    has_outlasted_wait: bool,
     /// The directory or the node that the last request was about.
     directory: &'a LockPath,
 }
@@ -204,7 +204,7 @@ impl<'a> InSession<'a> {
             taking,
             watches: None,
             seen: None,
-            waited: false,
+            has_outlasted_wait: false,
             directory: &semaphore.leases,
         };
         let outcome = loop {
@@ -244,7 +244,7 @@ impl<'a> InSession<'a> {
                 };
                 Ok(ControlFlow::Continue(AcquireEvent::Deleted {
                     node,
-                    waited: head.waited,
+                    waited: head.has_outlasted_wait,
                 }))
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
@@ -426,7 +426,6 @@ impl<'a> InSession<'a> {
             }
         }
         self.queues(None);
-        head.waited = true;
         let (lock, attempt) = (path_lock.path.child(&head.lock), &*self.attempt);
         let refused = refused_in(&semaphore.leases, session, &mut self.refusals);
         let change = async {
@@ -446,7 +445,11 @@ impl<'a> InSession<'a> {
                 () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
             }
         };
-        wait(self.context, Box::pin(change), self.stop).await
+        let event = wait(self.context, Box::pin(change), self.stop).await?;
+        // A lock node that is deleted during the wait has not outlasted it, so the deletions still
+        // count as consecutive (docs/protocol.md#waiter-without-node).
+        head.has_outlasted_wait |= !matches!(event, PermitsEvent::LockDeleted);
+        Ok(event)
     }
 
     /// Records what a look shows, so that an error names these contenders even if the next request

@@ -389,7 +389,16 @@ impl Stay<'_> {
         let mut next = NextStep::Create;
         while self.session.end_reason().is_none() {
             let wanted = orders.borrow_and_update().clone();
-            self.generation = wanted.generation;
+            let before = mem::replace(&mut self.generation, wanted.generation);
+            // Data that were ordered during the last step are seen by now, so no wait would end by
+            // them.
+            if before != wanted.generation {
+                next = match next {
+                    NextStep::Wait(_) => NextStep::Look,
+                    NextStep::Pause(_) => self.after_pause(),
+                    request => request,
+                };
+            }
             // The step has a receiver of its own, because `dropped` marks new orders as seen on the
             // other one. The clone has seen the orders up to `wanted`.
             let (session, more) = (self.session, orders.clone());
@@ -416,11 +425,6 @@ impl Stay<'_> {
         match next {
             NextStep::Create => self.create(wanted).await,
             NextStep::Look => self.look(wanted).await,
-            // New data were ordered while the node was looked at. The receiver in `orders` has seen
-            // them, so a wait would not end by them.
-            NextStep::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => {
-                NextStep::Look
-            }
             NextStep::Wait(watched) => {
                 let poll = self.session.lease.rule.heartbeat_interval();
                 let (watcher, _watching) = watched.unzip();
@@ -437,14 +441,18 @@ impl Stay<'_> {
                     () = tokio::time::sleep(pause) => {}
                     _ = orders.changed() => {}
                 }
-                // A node that is there needs a look, because only a look shows the version for the
-                // next write.
-                if self.own.is_some() {
-                    NextStep::Look
-                } else {
-                    NextStep::Create
-                }
+                self.after_pause()
             }
+        }
+    }
+
+    /// Returns the step after a pause. A node that is there needs a look, because only a look shows
+    /// the version for the next write.
+    fn after_pause(&self) -> NextStep {
+        if self.own.is_some() {
+            NextStep::Look
+        } else {
+            NextStep::Create
         }
     }
 

@@ -284,9 +284,8 @@ impl World<'_> {
                         queue.stop_waiting(session, &own);
                     });
                 }
-                // The engine shares lists only among the attempts of a fair lock. Here readers and
-                // writers share them, too, and only mutexes list separately.
-                if fair || !in_memory {
+                // Only the attempts of a fair lock share lists.
+                if fair {
                     return self.ask_list(i, contender, None);
                 }
                 self.callers[i].seen = self.directory.clock;
@@ -525,7 +524,7 @@ impl World<'_> {
             }
             Answer::Is(node)
         };
-        if list_too && (fair || !self.in_memory()) {
+        if list_too && fair {
             return self.ask_list(i, contender, Some(Creation { id, create }));
         }
         // A cut connection may lose the list, although the create was answered.

@@ -96,7 +96,6 @@ impl Dialer {
         if self.server_timeout == effective(right, handle.session_timeout()) {
             return Ok(handle);
         }
-        let before = (self.granted, self.server_timeout);
         match self
             .connect(
                 right,
@@ -115,7 +114,6 @@ impl Dialer {
             Err(error) => {
                 // The first session is usable. Only its server timeout is not the right one.
                 log::debug!(%error, "no second session, with another server timeout: the first one is kept");
-                (self.granted, self.server_timeout) = before;
                 Ok(handle)
             }
         }

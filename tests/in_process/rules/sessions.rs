@@ -95,6 +95,22 @@ async fn panic_during_create_leaves_no_node() {
     .await;
 }
 
+/// The supervisor wakes the caller of `connect`, and panics in its waker.
+// Shows: contained-lines
+#[tokio::test]
+async fn panicking_waker_closes_no_new_client() {
+    let server = start();
+    let servers = server.connect_string();
+    let mut connecting = Box::pin(Client::builder().connect(&servers));
+    let broken = Arc::new(TellingBroken::default());
+    let waker = Waker::from(Arc::clone(&broken));
+    let polled = connecting.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    within("the panic", broken.0.notified()).await;
+    let client = within("the client", connecting).await.unwrap();
+    within("the lock", mutex(&client).lock()).await.unwrap();
+}
+
 /// Wakers are foreign code, and run on the thread that reports the end of the session.
 // Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
