@@ -156,7 +156,7 @@ impl AcquireStep {
     pub(crate) fn into_orphans(self) -> Orphans {
         match self {
             // The state machine has given the node of a grant to this step, so nothing else would
-            // delete the node of a grant that nobody takes.
+            // delete the node of a grant that no caller takes.
             Self::Finish(AcquireOutcome::Granted { name, also, .. }) => {
                 let mut all = Orphans {
                     names: vec![name],
@@ -397,8 +397,8 @@ impl Acquiring {
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // The server sent an invalid Stat, so the owner is still unknown. The repetition is counted,
-            // because the list that follows leads to this request again.
+            // The server sent an invalid Stat, so the owner is still unknown. The repetition is
+            // counted, because the list that follows leads to this request again.
             AcquireEvent::Inspected(Answer::Is(OwnNode { czxid: None, .. })) => {
                 self.pause(FailureKind::Unknown, AfterPause::Look)
             }

@@ -588,7 +588,7 @@ impl HoldState {
             }
             HoldEvent::SharedNodeDeleted { node } => {
                 // The hold that has found this out notifies all others. So if this hold has ended
-                // before, there is nobody left to notify.
+                // before, no other hold is left to notify.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
                 } else if self.has_node(&node) {

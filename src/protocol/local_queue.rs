@@ -140,8 +140,8 @@ impl<W, L> LocalQueue<W, L> {
     /// Records that the create of an attempt failed because the directory is missing: attempts that
     /// have not sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: SessionNumber) {
-        // A try is in neither set, so nobody waits for it. No waker is kept, because the attempt is
-        // not waiting: it creates the directory, or pauses, and asks again.
+        // A try is in neither set, so no attempt waits for it. No waker is kept, because the
+        // attempt is not waiting: it creates the directory, or pauses, and asks again.
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
         }

@@ -410,7 +410,7 @@ impl Taking {
                     // which counts as a failure, so that the retry policy bounds the repetitions.
                     return self.failed(FailureKind::NoNode.into());
                 }
-                // Nobody has taken a permit here yet, or the servers have deleted the empty
+                // No permit was taken here yet, or the servers have deleted the empty
                 // container.
                 PermitsStep::Do(PermitsRequest::MakeLeases)
             }

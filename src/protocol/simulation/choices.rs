@@ -12,8 +12,8 @@
 //!   those of its length, and those with the fewest deviations come first.
 //!
 //! In listed schedules all tasks take [turns](Turns), so that the string without deviations is one
-//! fair schedule. A task that is held makes no step until nobody else is ready, which stands for a
-//! delay of any length.
+//! fair schedule. A task that is held makes no step until no other task is ready, which stands for
+//! a delay of any length.
 
 use std::panic::Location;
 

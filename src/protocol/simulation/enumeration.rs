@@ -118,7 +118,7 @@ impl Schedule<'_> {
         if let Some(task) = self.turns.next_patient(&ready, holds_long) {
             return Some(task);
         }
-        // Nobody is ready. Attempts may wait behind nodes whose deletion was refused, until the
+        // No task is ready. Attempts may wait behind nodes whose deletion was refused, until the
         // sessions of these nodes end here.
         let stuck = std::mem::take(&mut self.world.directory.stuck);
         self.world

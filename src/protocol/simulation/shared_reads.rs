@@ -338,7 +338,7 @@ impl World<'_> {
                 _ => false,
             };
             let Some(turn) = turns.next_patient(&self.ready(), reads) else {
-                // Nobody is ready: all callers must have been served, or one of them has missed the
+                // No task is ready: all callers must have been served, or one of them has missed the
                 // end of its predecessor.
                 let is_done =
                     |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
