@@ -76,7 +76,7 @@ pub(crate) struct SharedAttempt {
     left: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
-    /// The number of grants of the lock that were not lost.
+    /// The number of grants of the lock that were not lost, and that callers have received.
     grants: u64,
     /// The number of the session in which the lock was granted last.
     granted_in: SessionNumber,
@@ -233,12 +233,14 @@ impl SharedPath {
     }
 
     /// Returns whether a writer of this client blocks a writer that does not wait for others. A
-    /// lost hold does not block, even if its loss is not recorded yet.
+    /// lost hold does not block, even if its loss is not recorded yet. A grant on its way to a
+    /// caller does not block either: the caller may have left, so the servers are asked
+    /// (docs/protocol.md#live-contender).
     pub(crate) fn blocks_writer(&self) -> bool {
         let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
         // A holder that has just released the lock counts too: its node may go to a caller that
         // waits, or is not deleted yet.
-        holder.is_some_and(|holder| holder.held.check_lost().is_none())
+        holder.is_some_and(|holder| holder.held.is_had() && holder.held.check_lost().is_none())
     }
 
     /// Handles a caller that may wait. Returns `Ok` if the caller is a reader that shares the open
@@ -373,11 +375,23 @@ impl SharedPath {
         for (_, other) in served.iter().skip(1) {
             other.held.register(&session);
         }
-        for (waiter, grant) in served {
-            // If the caller has left, the drop releases the grant or, if the node is not shared,
-            // passes it on.
-            drop(waiter.send(grant));
+        // The grants of callers that have left. Their drop releases the node or, if the node is not
+        // shared, passes it on.
+        let callers = served.len();
+        let left: Vec<_> = served
+            .into_iter()
+            .filter_map(|(waiter, grant)| waiter.send(grant).err())
+            .collect();
+        if left.len() == callers {
+            self.discount_grant(kind);
         }
+    }
+
+    /// Takes back the count of a grant whose callers have left. Otherwise a caller that came
+    /// meanwhile would take the grant for that of another contender.
+    fn discount_grant(&self, kind: Kind) {
+        let mut state = self.state.lock();
+        state.shared_attempts.of_mut(kind).discount_grant();
     }
 }
 
@@ -440,6 +454,11 @@ impl SharedAttempt {
             _progress: self.progress.take(),
             _left: self.left.take(),
         }
+    }
+
+    /// Takes back the count of a grant that was lost, or that no caller has received.
+    fn discount_grant(&mut self) {
+        self.grants = self.grants.saturating_sub(1);
     }
 
     /// Counts a grant with this token, before a caller has it.
@@ -541,6 +560,7 @@ impl PathNode for NodeEntry {
                 // entered recursively, once for each caller that has left. Instead, the loop takes
                 // the node back from the caller's hold, and passes it on.
                 Err(grant) => {
+                    self.path.discount_grant(self.kind);
                     held = Arc::clone(&grant.held);
                     deletion = held.take_back()?;
                     taken_back = Some(grant);
@@ -561,8 +581,7 @@ impl PathNode for NodeEntry {
             if state.path.waiters.of(self.kind).is_open(self.number) {
                 // A lost hold does not count as a contender in the errors of waiting callers
                 // (docs/protocol.md#live-contender).
-                let attempt = state.shared_attempts.of_mut(self.kind);
-                attempt.grants = attempt.grants.saturating_sub(1);
+                state.shared_attempts.of_mut(self.kind).discount_grant();
             }
             state.path.hold_lost(self.number);
         });
@@ -724,6 +743,32 @@ mod tests {
             assert!(!scene.session.holds.any() && !has_open_node(&path, WRITERS));
             assert!(path.holders().is_empty());
         }
+    }
+
+    /// Tests grants that wait for their callers to be polled, or whose callers have left.
+    // Shows: live-contender
+    #[tokio::test]
+    async fn untaken_grants_block_no_try() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (path, grants) = (path(HandOff::default()), |path: &SharedPath| {
+            path.state.lock().shared_attempts.of(WRITERS).grants
+        });
+        let mut told = arrive_told(&path, &scene.cleanup);
+        begin_attempt(&path);
+        path.granted(WRITERS, scene.writer(&path));
+        assert!(!path.blocks_writer(), "a grant on its way");
+        let holder = told.try_recv().unwrap().unwrap();
+        holder.held.set_had();
+        assert!(path.blocks_writer(), "a holder");
+        // Nor does a hand-over count that no caller receives.
+        drop(arrive_told(&path, &scene.cleanup));
+        drop(holder);
+        assert_eq!(grants(&path), 1, "a hand-over to a caller that has left");
+        drop(arrive_told(&path, &scene.cleanup));
+        begin_attempt(&path);
+        path.granted(WRITERS, scene.writer(&path));
+        assert_eq!(grants(&path), 1, "a grant to a caller that has left");
     }
 
     /// Ends a hold.
