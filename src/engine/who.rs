@@ -156,7 +156,7 @@ async fn read<T: Send + Sync>(
     make: impl Fn((&str, ContenderKind), NodeRead<'_>, i64) -> T + Sync,
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
-    for some in names.chunks(READ_AT_ONCE.min(most)) {
+    for some in names.chunks(READ_AT_ONCE.min(most).max(1)) {
         let read = path_lock.client.repeat(|session, handle| async move {
             // The request of each read is sent when the method is called, so that all of them share
             // a flight. A repetition sends all of them again.
