@@ -108,7 +108,7 @@ async fn panicking_waker_closes_no_new_client() {
     assert!(polled.is_pending());
     within("the panic", broken.0.notified()).await;
     let client = within("the client", connecting).await.unwrap();
-    within("the lock", mutex(&client).lock()).await.unwrap();
+    drop(within("the lock", mutex(&client).lock()).await.unwrap());
 }
 
 /// Wakers are foreign code, and run on the thread that reports the end of the session.
