@@ -341,15 +341,17 @@ fn read_write_schedules_with_few_deviations() {
         enumerate("read-write lock", Family::ReadWrite, team, most, at_least)
     };
     // The reader may hold the lock together with the writer, but only after the downgrade.
-    locks(&[DOWNGRADER, other(READER)], 1, 160);
-    locks(&[long(READER), DOWNGRADER, other(long(WRITER))], 1, 290);
-    locks(&[DOWNGRADER, other(WRITER)], 1, 180);
-    locks(&[twice(DOWNGRADER), twice(WRITER)], 1, 310);
-    locks(&[DOWNGRADER, other(DOWNGRADER), other(WRITER)], 1, 340);
+    locks(&[DOWNGRADER, other(READER)], 1, 100);
+    locks(&[long(READER), DOWNGRADER, other(long(WRITER))], 1, 190);
+    locks(&[DOWNGRADER, other(WRITER)], 1, 110);
+    locks(&[twice(DOWNGRADER), twice(WRITER)], 1, 210);
+    locks(&[DOWNGRADER, other(DOWNGRADER), other(WRITER)], 1, 220);
     locks(
         &[READER, DOWNGRADER, other(WRITER), other(DOWNGRADER)],
         1,
-        440,
+        290,
     );
-    locks(&[DOWNGRADER, other(DOWNGRADER)], 2, 16_000);
+    locks(&[DOWNGRADER, other(DOWNGRADER)], 2, 6_900);
+    locks(&[READER, other(WRITER), other(READER)], 2, 11_500);
+    locks(&[twice(WRITER), other(READER)], 2, 10_500);
 }
