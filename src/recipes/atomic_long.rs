@@ -495,14 +495,14 @@ impl DistributedAtomicLong {
     async fn number(&self, change: Change) -> Result<i64, AtomicLongError> {
         match self.counter.change(change).await? {
             Changed::To(value) => Ok(value),
-            Changed::Set(_) => Err(self.counter.no_answer()),
+            Changed::Set(_) => Err(self.counter.unexpected_answer()),
         }
     }
 
     async fn set_if(&self, change: Change) -> Result<bool, AtomicLongError> {
         match self.counter.change(change).await? {
             Changed::Set(set) => Ok(set),
-            Changed::To(_) => Err(self.counter.no_answer()),
+            Changed::To(_) => Err(self.counter.unexpected_answer()),
         }
     }
 }

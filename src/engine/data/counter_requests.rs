@@ -63,7 +63,7 @@ impl Counter {
             CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
             CounterEvent::Unusable(unusable) => Err(self.unusable(unusable)),
             // A read has no other event.
-            _ => Err(self.no_answer()),
+            _ => Err(self.unexpected_answer()),
         }
     }
 
@@ -176,7 +176,7 @@ impl Counter {
 
     /// Returns the error for an event or a result of another kind than was requested. No code path
     /// leads to one; an error is still better than a panic.
-    pub(crate) fn no_answer(&self) -> AtomicLongError {
+    pub(crate) fn unexpected_answer(&self) -> AtomicLongError {
         self.unknown(cause(zk::Error::UnexpectedError(
             "an answer to another request".to_owned(),
         )))
@@ -251,7 +251,7 @@ impl ChangeTask {
                 self.last_failure
                     .unwrap_or_else(|| cause(zk::Error::ConnectionLoss)),
             ),
-            Unchanged::Failed => self.error.unwrap_or_else(|| counter.no_answer()),
+            Unchanged::Failed => self.error.unwrap_or_else(|| counter.unexpected_answer()),
         })
     }
 

@@ -134,8 +134,8 @@ impl Records {
     ) -> Recorded {
         let (policy, started) = (self.client.retry, Instant::now());
         // `doubt` is the error of an earlier request without an answer: that request may still be
-        // carried out. `made` is whether the directory has been created once.
-        let (mut failures, mut doubt, mut made) = (0, None, false);
+        // carried out. `directory_made` is whether the directory has been created once.
+        let (mut failures, mut doubt, mut directory_made) = (0, None, false);
         loop {
             // The record's node makes the transaction happen once at most: after one that was
             // carried out, each repetition is rejected, at the latest by the create of the record.
@@ -165,8 +165,8 @@ impl Records {
                     // The directory of the records is missing: this is the first record of the job,
                     // or another process has deleted the directory. The directory is created once
                     // only, so that a process that keeps deleting it cannot keep this loop running.
-                    if of_record && matches!(code, Some(zk::Error::NoNode)) && !made {
-                        made = true;
+                    if of_record && matches!(code, Some(zk::Error::NoNode)) && !directory_made {
+                        directory_made = true;
                         if self.make_directory().await {
                             continue;
                         }

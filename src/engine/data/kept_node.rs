@@ -252,9 +252,9 @@ async fn keep(
             () = dropped(&mut orders) => return Ok(()),
         }
     };
-    // `is_left` is whether an earlier session, whose end no server has confirmed, may still have a
-    // node of this task.
-    let (mut is_left, mut pauses) = (false, 0);
+    // Whether an earlier session, whose end no server has confirmed, may still have a node of this
+    // task.
+    let (mut earlier_node_may_exist, mut pauses) = (false, 0);
     // Then one stay in each session, until the handle is dropped or the client has ended.
     loop {
         let session = tokio::select! {
@@ -294,31 +294,35 @@ async fn keep(
             own: None,
             late_write: None,
             generation: 0,
-            counted: None,
+            work_in_progress: None,
             failures: 0,
             room: None,
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
         // The path has one node. If that is this session's, no node of an earlier session is left.
-        is_left &= stay.own.is_none();
+        earlier_node_may_exist &= stay.own.is_none();
         let room = stay.room.take();
         drop(stay);
-        let left: &[i64] = if is_left { &earlier } else { &[] };
+        let earlier_owners: &[i64] = if earlier_node_may_exist {
+            &earlier
+        } else {
+            &[]
+        };
         if is_dropped {
             // If nothing else uses the client, this drop ends the session, which deletes the node
             // as well.
             drop(client);
-            return withdraw(node, &session, (created, room), left).await;
+            return withdraw(node, &session, (created, room), earlier_owners).await;
         }
         // The session has ended, so `withdraw` sends no request. An error means that no server has
         // confirmed that the node of that session is deleted.
-        is_left = withdraw(node, &session, (created, room), left)
+        earlier_node_may_exist = withdraw(node, &session, (created, room), earlier_owners)
             .await
             .is_err();
         node.set_state(PersistentNodeState::Absent);
     }
-    if is_left {
+    if earlier_node_may_exist {
         Err(node.not_confirmed())
     } else {
         Ok(())
@@ -359,7 +363,7 @@ struct Stay<'a> {
     /// Counts as work of the session from a create or a write until it is answered, over all its
     /// repetitions: the supervisor gives a connection more time for its answers only if an answer
     /// is waited for (docs/protocol.md#server-timeout).
-    counted: Option<watch::Receiver<()>>,
+    work_in_progress: Option<watch::Receiver<()>>,
     /// The number of consecutive requests without an answer.
     failures: u32,
     /// The node's part of the bytes that the session's nodes may have
@@ -413,7 +417,7 @@ impl Stay<'_> {
             };
             // No write waits for its answer at these steps.
             if matches!(next, NextStep::Look | NextStep::Wait(_)) {
-                self.counted = None;
+                self.work_in_progress = None;
             }
         }
         // The handle may have been dropped while the session ended.
@@ -456,9 +460,9 @@ impl Stay<'_> {
         }
     }
 
-    fn count(&mut self) {
+    fn begin_work(&mut self) {
         let session = self.session;
-        self.counted
+        self.work_in_progress
             .get_or_insert_with(|| session.running.subscribe());
     }
 
@@ -476,7 +480,7 @@ impl Stay<'_> {
         // The create is in doubt from before it is sent, because this future may be dropped.
         // `before` is whether an earlier create is in doubt.
         let before = mem::replace(&mut self.in_doubt, true);
-        self.count();
+        self.begin_work();
         let session = self.session;
         let answer = session
             .request(
@@ -532,7 +536,7 @@ impl Stay<'_> {
             log::warn!(path = self.node.path.user(), %error, "a node is not there");
         }
         self.node.set_refused(self.generation, error);
-        self.counted = None;
+        self.work_in_progress = None;
         NextStep::Pause(self.session.lease.rule.heartbeat_interval())
     }
 
@@ -630,7 +634,7 @@ impl Stay<'_> {
         // earlier late write stays recorded, because only the answer to this one settles it.
         let before = self.late_write;
         self.late_write = before.or(Some(wanted.generation));
-        self.count();
+        self.begin_work();
         let written = session.request(|handle| async move {
             session
                 .write(|| handle.set_data(path, &wanted.data, Some(version)))
@@ -674,7 +678,7 @@ impl Stay<'_> {
                     log::warn!(path = self.node.path.user(), %error, "a node is not there");
                 }
                 self.node.set_refused(self.generation, error);
-                self.counted = None;
+                self.work_in_progress = None;
                 NextStep::Pause(self.session.lease.rule.heartbeat_interval())
             }
             FailureKind::SessionGone => NextStep::Look,
@@ -692,29 +696,29 @@ impl Stay<'_> {
 }
 
 /// Deletes the node, if this session owns it and this task has created it. Repeats the deletion
-/// until its outcome is known or the session has ended. `left` has the earlier sessions that may
-/// have left a node of this task. Such a node is deleted with its session, and its existence is an
-/// error until then.
+/// until its outcome is known or the session has ended. `earlier_owners` has the earlier sessions
+/// that may have left a node of this task. Such a node is deleted with its session, and its
+/// existence is an error until then.
 async fn withdraw(
     node: &ManagedNode,
     session: &Session,
     (created, room): (bool, Option<NodeRoom>),
-    left: &[i64],
+    earlier_owners: &[i64],
 ) -> Result<(), PersistentNodeError> {
     // This task has sent no create in this session, and left no node in an earlier one.
-    if !created && left.is_empty() {
+    if !created && earlier_owners.is_empty() {
         return Ok(());
     }
     // The servers delete the nodes of a session that they expire. A session that only the client
     // has given up may still have its node.
-    let gone = || match session.is_expired_by_servers() && left.is_empty() {
+    let gone = || match session.is_expired_by_servers() && earlier_owners.is_empty() {
         true => Ok(()),
         false => Err(node.not_confirmed()),
     };
     let path = node.path.server();
     let (mut repetition, mut written) = (Repetition::new(RetryPolicy::CLEAN_UP), 0);
     // A deletion counts as work, like a write.
-    let _counted = session.running.subscribe();
+    let _work_in_progress = session.running.subscribe();
     let failure = loop {
         let deleted = repetition.repeat(session, |handle| async move {
             // No node has this version. The answer is a committed transaction of this session,
@@ -733,7 +737,9 @@ async fn withdraw(
                 Some(stat) if created && stat.ephemeral_owner == session.session_id => stat,
                 // A deletion by name could hit the node of another owner, because the servers may
                 // expire the earlier session before they process the deletion.
-                Some(stat) if left.contains(&stat.ephemeral_owner) => return Ok(Withdrawn::Left),
+                Some(stat) if earlier_owners.contains(&stat.ephemeral_owner) => {
+                    return Ok(Withdrawn::Left);
+                }
                 // The node belongs to another owner, or has been deleted in the meantime.
                 Some(_) | None => return Ok(Withdrawn::Done),
             };
