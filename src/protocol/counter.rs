@@ -241,13 +241,13 @@ impl Changing {
             // The request may have arrived. A write is repeated with the same version, so a second
             // commit is impossible.
             CounterEvent::Lost => {
-                self.lost();
+                self.note_doubt();
                 self.again()
             }
             CounterEvent::NotDone => self.again(),
             CounterEvent::Failed { lost } => {
                 if lost {
-                    self.lost();
+                    self.note_doubt();
                 }
                 let unknown = self.is_in_doubt();
                 not_done(if unknown {
@@ -288,7 +288,7 @@ impl Changing {
 
     /// Records that the last request may have been carried out, which matters if it changes the
     /// value.
-    fn lost(&mut self) {
+    fn note_doubt(&mut self) {
         self.in_doubt |= self.writes();
     }
 

@@ -122,7 +122,7 @@ struct ClientNode<H> {
 impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
     /// (docs/protocol.md#hand-off).
-    fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
+    fn count_holder(&mut self, bounds: HandOff, now: Moment) -> bool {
         // The bounds count from the grant, not from the last hand-off. Otherwise a busy client
         // could keep other processes waiting without a limit.
         let may = self.holders < bounds.max && now.since(self.since) < bounds.time;
@@ -172,7 +172,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
         // The check of the bounds counts the reader, so it comes last.
-        if healthy && node.another(bounds, now) {
+        if healthy && node.count_holder(bounds, now) {
             return Some((open, hold));
         }
         // The node stays closed even if the doubt ends, because readers that wait by then have a
@@ -318,7 +318,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
             return None;
         }
         // The bounds are checked last, since the check counts a holder.
-        let may = self.nodes.get_mut(&node)?.another(bounds, now);
+        let may = self.nodes.get_mut(&node)?.count_holder(bounds, now);
         if may { writers.take_first() } else { None }
     }
 

@@ -280,15 +280,15 @@ impl Model {
                 // A later caller keeps waiting, and wants another attempt.
                 if std::mem::take(&mut self.attempt) {
                     let began = self.began;
-                    let is_told = |waiting: &(u64, Option<()>)| waiting.0 < began;
+                    let is_failed = |waiting: &(u64, Option<()>)| waiting.0 < began;
                     let expected: Vec<_> = self
                         .waiting
                         .iter()
-                        .filter(|waiting| is_told(waiting))
+                        .filter(|waiting| is_failed(waiting))
                         .map(|(number, _)| *number)
                         .collect();
                     assert_eq!(self.waiters().failed(), expected);
-                    self.waiting.retain(|waiting| !is_told(waiting));
+                    self.waiting.retain(|waiting| !is_failed(waiting));
                 }
             }
             // A grant that comes back from a caller that has left is released like any other.
@@ -548,12 +548,12 @@ impl SharedModel {
                 }
             }
             Shared::Gone => {
-                let told: BTreeSet<_> = self
+                let notified: BTreeSet<_> = self
                     .path
                     .node_missing(self.node, hold_number(FIRST))
                     .into_iter()
                     .collect();
-                assert_eq!(told, self.inside, "one is not told");
+                assert_eq!(notified, self.inside, "one is not notified");
                 self.inside.clear();
                 self.is_open = false;
                 // The holds that were returned report their losses.

@@ -170,14 +170,14 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
         // A caller that arrived later has not yet had its full time, or its number of tries.
-        let is_told = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
-        let told: Vec<_> = self
+        let is_failed = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
+        let failed: Vec<_> = self
             .waiting
             .iter()
-            .filter(|(_, waiting)| is_told(waiting))
+            .filter(|(_, waiting)| is_failed(waiting))
             .map(|(at, _)| *at)
             .collect();
-        told.into_iter().filter_map(|at| self.take(at)).collect()
+        failed.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
     /// Removes all waiting callers.
