@@ -4,11 +4,11 @@
 //! file. No function here waits for a lock or sends a request, but a release waits for its result.
 //!
 //! ```text
-//!   Call::begin --> the attempts of the call --> Call::ended: refused if the client was drained
-//!        |                                          |
-//!   report: begun                                report: granted, or not granted and why
-//!                                                   |
-//!                        the last guard is dropped, or the lock is lost --> report: ended
+//!   ObservedCall::begin --> the attempts of the call --> ObservedCall::ended
+//!        |                                                  | refused if the client was drained
+//!   report: begun                                        report: granted, or not granted and why
+//!                                                           |
+//!                          the last guard is dropped, or the lock is lost --> report: ended
 //! ```
 //!
 //! A [`Hold`] owns the lock, by its [`Grant`]; the guards of one hold share it, and the last of
@@ -43,9 +43,9 @@ const SELF_WAIT: Duration = Duration::from_secs(1);
 /// One call that acquires a lock, as its caller has it; empty if the call is not observed. If the
 /// value is dropped before the call has ended, the call is reported as cancelled.
 #[derive(Default)]
-pub(crate) struct Call(Option<Arc<CallReport>>);
+pub(crate) struct ObservedCall(Option<Arc<CallReport>>);
 
-impl Call {
+impl ObservedCall {
     /// Notes a call, whose attempts carry its number.
     pub(crate) fn begin(path_lock: &PathLock, ask: &mut Ask) -> Self {
         Self::begin_as(recipe(path_lock, ask.kind), path_lock, ask)
@@ -286,10 +286,10 @@ impl Hold {
 
     /// Records that the caller has the lock. From now on a guard reports a loss, and the call is
     /// not repeated because of it.
-    pub(crate) fn note_had(&self) {
+    pub(crate) fn note_received(&self) {
         // The flag is set before the notification, because `holdings::held` counts only holds with
         // the flag.
-        self.held.set_had();
+        self.held.set_received();
         self.path_lock.client.guard_changes.notify();
     }
 

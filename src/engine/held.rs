@@ -120,7 +120,7 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether the caller has received the lock. Until then the lock is granted, but may be lost
     /// before the caller sees it.
-    had: AtomicBool,
+    received: AtomicBool,
     /// The node, as the callers of this client see it. The reference keeps their shared state
     /// alive, so that the end of the hold reaches them even if all handles were dropped.
     pub(super) path_node: Arc<dyn PathNode>,
@@ -148,7 +148,7 @@ impl Held {
             cleanup: cleanup.clone(),
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
-            had: AtomicBool::new(false),
+            received: AtomicBool::new(false),
             path_node,
             bound: Bound::default(),
             report: EndReport::default(),
@@ -415,13 +415,13 @@ impl Held {
     }
 
     /// Records that the caller has received the lock.
-    pub(crate) fn set_had(&self) {
-        self.had.store(true, Ordering::Release);
+    pub(crate) fn set_received(&self) {
+        self.received.store(true, Ordering::Release);
     }
 
     /// Returns whether the caller has received the lock.
-    pub(crate) fn is_had(&self) -> bool {
-        self.had.load(Ordering::Acquire)
+    pub(crate) fn is_received(&self) -> bool {
+        self.received.load(Ordering::Acquire)
     }
 
     /// Records a request for revocation. Returns whether none was known before.
@@ -531,7 +531,7 @@ impl Held {
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
             // The state was changed before the effects. An empty change only wakes the receivers.
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
-            (Effect::LoseValue(reason), _) => self.lose_others(reason),
+            (Effect::LoseOtherHolds(reason), _) => self.lose_others(reason),
             (Effect::ForgetNode(node), Some(session)) => {
                 // Another process may have deleted further nodes, so the waiters of this client
                 // behind the node list the queue.
@@ -539,7 +539,7 @@ impl Held {
                     .nodes
                     .gone(&self.directory.child(&node), Gone::Unclear);
             }
-            (Effect::Answer(lost), Some(_)) => self.answer(done.take(), lost),
+            (Effect::Answer(lost), Some(_)) => self.reply_to_release(done.take(), lost),
             (Effect::Delete(deletion), Some(session)) => {
                 self.delete(deletion, session, done.take());
             }
@@ -560,7 +560,7 @@ impl Held {
     }
 
     /// Reports the result of a release that waits for no deletion.
-    fn answer(&self, done: Option<ReleaseReply>, lost: Option<LostReason>) {
+    fn reply_to_release(&self, done: Option<ReleaseReply>, lost: Option<LostReason>) {
         let result = lost.map_or(Ok(()), |reason| {
             Err(Lost {
                 path: self.lost_path(),
@@ -650,7 +650,7 @@ mod tests {
     async fn hold_is_lost_before_notification() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
-        let told = held.state.subscribe();
+        let state = held.state.subscribe();
         let effects = held.change(HoldEvent::LeaseExpired {
             until: session.lease.kept_until(),
         });
@@ -662,7 +662,10 @@ mod tests {
         // The lock stays lost although the lease has been renewed since.
         session.lease.renewed(clock::now());
         assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
-        assert!(!told.has_changed().unwrap(), "told while it was not to be");
+        assert!(
+            !state.has_changed().unwrap(),
+            "notified while it was not to be"
+        );
         assert!(!held.handle_event(HoldEvent::BeginConversion));
     }
 
@@ -756,24 +759,24 @@ mod tests {
     /// its way by then.
     struct Node {
         queue: Mutex<CleanupQueue>,
-        told: Mutex<Vec<(Ended, bool)>>,
+        ends: Mutex<Vec<(Ended, bool)>>,
     }
 
     impl Node {
         fn new(queue: CleanupQueue) -> Arc<Self> {
             Arc::new(Self {
                 queue: Mutex::new(queue),
-                told: Mutex::default(),
+                ends: Mutex::default(),
             })
         }
 
-        fn told(&self) -> Vec<(Ended, bool)> {
-            self.told.lock().unwrap().clone()
+        fn ends(&self) -> Vec<(Ended, bool)> {
+            self.ends.lock().unwrap().clone()
         }
 
         fn ended(&self, how: Ended) {
             let deleted = self.queue.lock().unwrap().try_recv().is_ok();
-            self.told.lock().unwrap().push((how, deleted));
+            self.ends.lock().unwrap().push((how, deleted));
         }
     }
 
@@ -884,7 +887,7 @@ mod tests {
         let (session, held, node) = leased(&server).await;
         drop(session);
         held.release(None);
-        assert_eq!(node.told(), [(Ended::Release, false)]);
+        assert_eq!(node.ends(), [(Ended::Release, false)]);
     }
 
     // Shows: lease-over, telling-a-loss
@@ -893,7 +896,7 @@ mod tests {
         let server = Server::start().unwrap();
         let (session, held, node) = leased(&server).await;
         ends_while(&held, || panic!("as the test asked for"));
-        assert_eq!(node.told(), [(Ended::Loss, true)]);
+        assert_eq!(node.ends(), [(Ended::Loss, true)]);
         assert!(!session.holds.any());
     }
 
@@ -903,7 +906,7 @@ mod tests {
         let (session, held, node) = leased(&server).await;
         let only = Arc::downgrade(&session);
         ends_while(&held, move || drop(session));
-        assert_eq!(node.told(), [(Ended::Loss, true)]);
+        assert_eq!(node.ends(), [(Ended::Loss, true)]);
         assert!(only.upgrade().is_none(), "something keeps the session");
     }
 
@@ -916,7 +919,7 @@ mod tests {
         let (_session, held, node) = leased(&server).await;
         let guard = Arc::clone(&held);
         ends_while(&held, move || guard.release(None));
-        assert_eq!(node.told(), [(Ended::Loss, true)]);
+        assert_eq!(node.ends(), [(Ended::Loss, true)]);
     }
 
     /// One thread ends the lease while another releases the lock: whichever is first, the node is
@@ -941,9 +944,9 @@ mod tests {
                 both.wait();
                 held.release(None);
             });
-            let told = node.told();
-            let is_once = matches!(*told, [(_, true)]);
-            assert!(is_once, "{told:?}");
+            let ends = node.ends();
+            let is_once = matches!(*ends, [(_, true)]);
+            assert!(is_once, "{ends:?}");
             assert!(
                 node.queue.lock().unwrap().try_recv().is_err(),
                 "deleted twice"

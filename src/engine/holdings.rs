@@ -59,7 +59,7 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Optio
         let found = holders(registry, Some(path));
         // Only a hold that its caller has received counts. Before that, the lock may still be lost,
         // and the call then continues to wait.
-        if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
+        if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_received()) {
             return Some(holder.as_holding(path));
         }
         // The core has both senders, so neither is ever an error.

@@ -34,13 +34,13 @@
 
 pub(crate) mod acquisition;
 pub(crate) mod attempts;
-pub(crate) mod call;
 pub(crate) mod data;
 pub(crate) mod granted;
 pub(crate) mod held;
 pub(crate) mod holdings;
 pub(crate) mod lock;
 pub(crate) mod multi_attempt;
+pub(crate) mod pending;
 pub(crate) mod request;
 pub(crate) mod semaphore_limit;
 pub(crate) mod shared_path;

@@ -26,8 +26,8 @@ use zookeeper_client as zk;
 use crate::engine::acquisition::{self, Hold, first, first_lost};
 use crate::engine::attempts::attempt::{Reply, Stop, Stopped};
 use crate::engine::attempts::run;
-use crate::engine::call::{Caller, Pending};
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, Member, PathLock};
+use crate::engine::pending::{Pending, ReplySide};
 use crate::engine::request::look::{InTheWay, in_the_way};
 use crate::engine::request::requests::{list_alone, read_list};
 use crate::error::{AcquireError, LostReason, TryLockError};
@@ -105,7 +105,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
     }
-    let (mut pending, Caller { reply, cancelled }) =
+    let (mut pending, ReplySide { reply, cancelled }) =
         Pending::new(client, path, client.cleanup.number(1));
     let started = Instant::now();
     let acquisition = MultiAttempt {

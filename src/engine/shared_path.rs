@@ -35,9 +35,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::engine::call::ProgressReceiver;
 use crate::engine::granted::Grant;
 use crate::engine::held::{Held, LocalOwner, PathNode};
+use crate::engine::pending::ProgressReceiver;
 use crate::error::TryLockError;
 use crate::protocol::hold::{Deletion, HoldEvent, HoldState};
 use crate::protocol::late::Waiting;
@@ -63,17 +63,18 @@ pub(crate) struct SharedPath {
 
 pub(crate) struct SharedState {
     pub(crate) path: PathState<Waiter, Instant, LocalOwner>,
-    pub(crate) shared_attempts: ByKind<SharedAttempt>,
+    pub(crate) attempt_records: ByKind<AttemptRecord>,
 }
 
-/// The attempts for the callers of one kind that wait together, and their grants.
+/// What is known of the attempts for the callers of one kind that wait together, of their grants
+/// and of their task.
 #[derive(Default)]
-pub(crate) struct SharedAttempt {
+pub(crate) struct AttemptRecord {
     /// The progress of the attempt under way.
     pub(crate) progress: Option<ProgressReceiver>,
-    /// The ticket of an attempt that all callers have left, until the task has released its
+    /// The ticket of an attempt that its callers have abandoned, until the task has released its
     /// possible grant.
-    left: Option<Ticket>,
+    abandoned: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
     /// The number of grants of the lock that were not lost, and that callers have received.
@@ -89,7 +90,7 @@ pub(crate) struct SharedAttempt {
 #[must_use]
 pub(crate) struct EndedAttempt {
     _progress: Option<ProgressReceiver>,
-    _left: Option<Ticket>,
+    _abandoned: Option<Ticket>,
 }
 
 /// A node of this client, as its holds know it.
@@ -137,7 +138,7 @@ impl SharedPath {
     pub(crate) fn new(hand_off: HandOff, guard_changes: GuardChanges) -> Arc<Self> {
         let state = SharedState {
             path: PathState::new(hand_off),
-            shared_attempts: ByKind::default(),
+            attempt_records: ByKind::default(),
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -210,11 +211,11 @@ impl SharedPath {
             // same critical section.
             let number = other.held.next_number();
             let held = state.add_hold(node, &other.held, session, number, location);
-            let attempt = state.shared_attempts.of_mut(Kind::Shared);
+            let record = state.attempt_records.of_mut(Kind::Shared);
             // The last grant of this kind is that of the open node, so all its readers have one
             // token.
-            let token = attempt.token;
-            attempt.count_grant(session, token);
+            let token = record.token;
+            record.count_grant(session, token);
             drop(state);
             held.register(session);
             let grant = Grant::new(held, session, token, How::Shared);
@@ -240,7 +241,7 @@ impl SharedPath {
         let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
         // A holder that has just released the lock counts too: its node may go to a caller that
         // waits, or is not deleted yet.
-        holder.is_some_and(|holder| holder.held.is_had() && holder.held.check_lost().is_none())
+        holder.is_some_and(|holder| holder.held.is_received() && holder.held.check_lost().is_none())
     }
 
     /// Handles a caller that may wait. Returns `Ok` if the caller is a reader that shares the open
@@ -258,7 +259,7 @@ impl SharedPath {
             let has_open_node = state.path.waiters.of(kind).has_open_node();
             // The grant of the open node is not over yet, so a hand-over of that node shows this
             // caller that the lock was busy.
-            let grants = state.shared_attempts.of_mut(kind).grants;
+            let grants = state.attempt_records.of_mut(kind).grants;
             let grants = grants.saturating_sub(u64::from(has_open_node));
             let waiter = Waiter { grants, ..waiter };
             state.path.wait(kind, at, waiter, deadline);
@@ -283,7 +284,7 @@ impl SharedPath {
         // The node of a hold that has ended may be about to be deleted.
         if !held.is_lost_or_released() && state.path.open(node) {
             state
-                .shared_attempts
+                .attempt_records
                 .of_mut(kind)
                 .count_grant(&grant.session, grant.token);
         }
@@ -314,7 +315,7 @@ impl SharedPath {
             if is_abandoned {
                 // The ticket has the number of the caller, so that a flush of this caller waits
                 // until the task has cancelled the attempt.
-                state.shared_attempts.of_mut(kind).left = Some(cleanup.ticket(at.number()));
+                state.attempt_records.of_mut(kind).abandoned = Some(cleanup.ticket(at.number()));
             }
             (waiter, is_abandoned)
         };
@@ -365,7 +366,7 @@ impl SharedPath {
             };
             let served = waiting.into_iter().map(grant).collect();
             state
-                .shared_attempts
+                .attempt_records
                 .of_mut(kind)
                 .count_grant(&session, token);
             served
@@ -378,11 +379,11 @@ impl SharedPath {
         // The grants of callers that have left. Their drop releases the node or, if the node is not
         // shared, passes it on.
         let callers = served.len();
-        let left: Vec<_> = served
+        let returned: Vec<_> = served
             .into_iter()
             .filter_map(|(waiter, grant)| waiter.send(grant).err())
             .collect();
-        if left.len() == callers {
+        if returned.len() == callers {
             self.discount_grant(kind);
         }
     }
@@ -391,7 +392,7 @@ impl SharedPath {
     /// meanwhile would take the grant for that of another contender.
     fn discount_grant(&self, kind: Kind) {
         let mut state = self.state.lock();
-        state.shared_attempts.of_mut(kind).discount_grant();
+        state.attempt_records.of_mut(kind).discount_grant();
     }
 }
 
@@ -428,14 +429,14 @@ impl SharedState {
     /// Returns what the attempt under way waits for.
     pub(crate) fn waiting(&self, kind: Kind) -> Option<Waiting> {
         // The progress of an attempt that has ended stays until the task takes it.
-        let progress = self.shared_attempts.of(kind).progress.as_ref();
+        let progress = self.attempt_records.of(kind).progress.as_ref();
         progress
             .filter(|_| self.path.waiters.of(kind).is_under_way())
             .map(ProgressReceiver::waiting)
     }
 }
 
-impl SharedAttempt {
+impl AttemptRecord {
     /// Returns the number of grants that were not lost; 0 if the last grant was in another session
     /// than the one with this number.
     pub(crate) fn grants_in(&self, session: Option<SessionNumber>) -> u64 {
@@ -452,7 +453,7 @@ impl SharedAttempt {
     pub(crate) fn end(&mut self) -> EndedAttempt {
         EndedAttempt {
             _progress: self.progress.take(),
-            _left: self.left.take(),
+            _abandoned: self.abandoned.take(),
         }
     }
 
@@ -511,9 +512,9 @@ impl NodeEntry {
                 // (docs/protocol.md#fencing-token).
                 let (number, location) = (HoldNumber::of_attempt(at.number()), waiter.location);
                 let next = state.add_hold(self.number, held, session, number, location);
-                let attempt = state.shared_attempts.of_mut(self.kind);
-                let token = (attempt.token.0, attempt.token.1 + 1);
-                attempt.count_grant(session, token);
+                let record = state.attempt_records.of_mut(self.kind);
+                let token = (record.token.0, record.token.1 + 1);
+                record.count_grant(session, token);
                 let grant = Grant::new(next, session, token, How::Memory);
                 NodeAfter::Caller(waiter, grant)
             }
@@ -581,7 +582,7 @@ impl PathNode for NodeEntry {
             if state.path.waiters.of(self.kind).is_open(self.number) {
                 // A lost hold does not count as a contender in the errors of waiting callers
                 // (docs/protocol.md#live-contender).
-                state.shared_attempts.of_mut(self.kind).discount_grant();
+                state.attempt_records.of_mut(self.kind).discount_grant();
             }
             state.path.hold_lost(self.number);
         });
@@ -598,18 +599,18 @@ impl PathNode for NodeEntry {
     }
 
     fn notify_missing(&self, hold: HoldNumber, node: &Arc<str>) {
-        let told = {
+        let holds = {
             let mut state = self.path.state.lock();
-            let told = state.path.node_missing(self.number, hold);
+            let holds = state.path.node_missing(self.number, hold);
             // The flag is set under the mutex under which readers join, so that no reader joins a
             // node whose holds were taken out.
-            if !told.is_empty() {
+            if !holds.is_empty() {
                 self.is_missing.store(true, Ordering::Release);
             }
-            told
+            holds
         };
         // The events are handled after the mutex is unlocked, because each of them locks it.
-        for holder in told {
+        for holder in holds {
             let node = Arc::clone(node);
             holder
                 .held
@@ -674,7 +675,7 @@ mod tests {
     }
 
     fn waiter() -> (Waiter, oneshot::Receiver<Result<Grant, TryLockError>>) {
-        let (reply, told) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let (location, began) = (Location::caller(), Instant::now());
         (
             Waiter {
@@ -686,7 +687,7 @@ mod tests {
                 grants: 0,
                 call: None,
             },
-            told,
+            receiver,
         )
     }
 
@@ -697,14 +698,14 @@ mod tests {
     }
 
     /// Returns the receiver of the reply.
-    fn arrive_told(
+    fn arrive_with_receiver(
         path: &SharedPath,
         cleanup: &Cleanup,
     ) -> oneshot::Receiver<Result<Grant, TryLockError>> {
-        let (waiter, told) = waiter();
+        let (waiter, receiver) = waiter();
         let at = Arrival::new(cleanup.number(1), false);
         assert!(path.arrive(WRITERS, at, None, waiter).is_err());
-        told
+        receiver
     }
 
     /// Tests callers whose threads are paused between the drop of the receiver and the departure.
@@ -720,12 +721,14 @@ mod tests {
                 time: Duration::MAX,
             };
             let path = path(hand_off);
-            let mut told: Vec<_> = (0..4).map(|_| arrive_told(&path, &scene.cleanup)).collect();
+            let mut receivers: Vec<_> = (0..4)
+                .map(|_| arrive_with_receiver(&path, &scene.cleanup))
+                .collect();
             begin_attempt(&path);
             path.granted(WRITERS, scene.writer(&path));
-            let holder = told.remove(0).try_recv().unwrap().unwrap();
-            let mut last = another_waits.then(|| told.pop().unwrap());
-            drop(told);
+            let holder = receivers.remove(0).try_recv().unwrap().unwrap();
+            let mut last = another_waits.then(|| receivers.pop().unwrap());
+            drop(receivers);
             drop(holder);
             if let Some(last) = &mut last {
                 let holder = last.try_recv().unwrap().unwrap();
@@ -752,20 +755,20 @@ mod tests {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let (path, grants) = (path(HandOff::default()), |path: &SharedPath| {
-            path.state.lock().shared_attempts.of(WRITERS).grants
+            path.state.lock().attempt_records.of(WRITERS).grants
         });
-        let mut told = arrive_told(&path, &scene.cleanup);
+        let mut receiver = arrive_with_receiver(&path, &scene.cleanup);
         begin_attempt(&path);
         path.granted(WRITERS, scene.writer(&path));
         assert!(!path.blocks_writer(), "a grant on its way");
-        let holder = told.try_recv().unwrap().unwrap();
-        holder.held.set_had();
+        let holder = receiver.try_recv().unwrap().unwrap();
+        holder.held.set_received();
         assert!(path.blocks_writer(), "a holder");
         // Nor does a hand-over count that no caller receives.
-        drop(arrive_told(&path, &scene.cleanup));
+        drop(arrive_with_receiver(&path, &scene.cleanup));
         drop(holder);
         assert_eq!(grants(&path), 1, "a hand-over to a caller that has left");
-        drop(arrive_told(&path, &scene.cleanup));
+        drop(arrive_with_receiver(&path, &scene.cleanup));
         begin_attempt(&path);
         path.granted(WRITERS, scene.writer(&path));
         assert_eq!(grants(&path), 1, "a grant to a caller that has left");
@@ -791,13 +794,13 @@ mod tests {
         ];
         for (end, deletions) in ends {
             let path = path(HandOff::NONE);
-            let mut told = arrive_told(&path, &scene.cleanup);
+            let mut receiver = arrive_with_receiver(&path, &scene.cleanup);
             begin_attempt(&path);
             let over = scene.writer(&path);
             end(&over.held);
             path.granted(WRITERS, over);
             assert_eq!(
-                told.try_recv().err(),
+                receiver.try_recv().err(),
                 Some(oneshot::error::TryRecvError::Empty)
             );
             assert!(wants_attempt(&path), "no other attempt begins");
@@ -821,7 +824,7 @@ mod tests {
             assert_eq!(wants_attempt(&path), another_comes);
             assert!(!path.state.lock().path.waiters.of(WRITERS).is_under_way());
             assert_eq!(cleanup.pending().borrow().count(), 1);
-            let ended = path.state.lock().shared_attempts.of_mut(WRITERS).end();
+            let ended = path.state.lock().attempt_records.of_mut(WRITERS).end();
             drop(ended);
             assert_eq!(cleanup.pending().borrow().count(), 0);
         }
@@ -1042,7 +1045,7 @@ mod tests {
         for _ in 0..2_000 {
             scene.renew();
             let (writers, first) = scene.writers();
-            let next = || arrive_told(&writers, &scene.cleanup);
+            let next = || arrive_with_receiver(&writers, &scene.cleanup);
             let (mut second, mut third) = (next(), next());
             first.held.release(None);
             let second = second.try_recv().unwrap().unwrap();
@@ -1096,9 +1099,9 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let (writers, writer) = scene.writers();
-        let mut told = arrive_told(&writers, &scene.cleanup);
+        let mut receiver = arrive_with_receiver(&writers, &scene.cleanup);
         writer.held.release(None);
-        let next = told.try_recv().unwrap().unwrap();
+        let next = receiver.try_recv().unwrap().unwrap();
         writer.held.reserve();
         assert!(
             has_open_node(&writers, WRITERS),
@@ -1183,7 +1186,7 @@ mod tests {
             if let Some(joined) = joined {
                 assert_eq!(joined.held.check_lost(), Some(LostReason::NodeDeleted));
             }
-            assert!(!scene.session.holds.any(), "a hold that was not told");
+            assert!(!scene.session.holds.any(), "a hold that was not notified");
             drop(reader);
             assert_eq!(scene.deleted(), 0, "the node is gone");
         }
@@ -1248,10 +1251,10 @@ mod tests {
         for is_late_first in [false, true] {
             scene.renew();
             let (writers, first) = scene.writers();
-            let mut told = arrive_told(&writers, &scene.cleanup);
+            let mut receiver = arrive_with_receiver(&writers, &scene.cleanup);
             let (old, earlier) = (first.node(), Arc::clone(&first.held));
             first.held.release(None);
-            let next = told.try_recv().unwrap().unwrap();
+            let next = receiver.try_recv().unwrap().unwrap();
             next.held.reserve();
             assert!(next.held.handle_event(HoldEvent::BeginConversion));
             let converted = HoldEvent::EndConversion {
@@ -1282,11 +1285,11 @@ mod tests {
             let server = Server::start().unwrap();
             let mut scene = Scene::new(&server).await;
             let (writers, first) = scene.writers();
-            let mut told = arrive_told(&writers, &scene.cleanup);
+            let mut receiver = arrive_with_receiver(&writers, &scene.cleanup);
             let old = first.node();
             let earlier = Arc::clone(&first.held);
             first.held.release(None);
-            let next = told.try_recv().unwrap().unwrap();
+            let next = receiver.try_recv().unwrap().unwrap();
             next.held.reserve();
             assert!(next.held.handle_event(HoldEvent::BeginConversion));
             let end = HoldEvent::EndConversion {

@@ -44,7 +44,7 @@ use zookeeper_client as zk;
 
 use crate::engine::without_list::WithoutList;
 use crate::protocol::late::Ahead;
-use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
+use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Outbox};
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
@@ -171,9 +171,9 @@ impl SharedQueue {
 
     /// Runs one decision of the queue, then sends the notices of that decision.
     pub(crate) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
-        let (result, Told { notices, no_list }) = {
+        let (result, Outbox { notices, no_list }) = {
             let mut queue = self.queue.lock();
-            (decide(&mut queue), queue.take_told())
+            (decide(&mut queue), queue.take_outbox())
         };
         for (wake, notice) in notices {
             // An error means that the attempt has left, and its end removes it from the queue.
@@ -214,10 +214,10 @@ where
     L: Fn() -> F + Send + 'static,
     F: Future<Output = ListResult> + Send + 'static,
 {
-    let (tell, answer) = oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     // One task at a time sends the lists. The request is recorded before the task looks for
     // requests again, so a list that is already under way does not count for it.
-    if queue.with(|queue| queue.ask_list(session, tell)) {
+    if queue.with(|queue| queue.ask_list(session, reply)) {
         let lists = send_lists(Arc::clone(queue), session, list);
         client.tasks.start(lists).detach();
     }
@@ -257,9 +257,9 @@ where
         // The list is sent after the creates of all attempts that wait for it, because each has
         // sent its create before it asked (docs/protocol.md#shared-lists).
         let result = list().await;
-        for tell in waiting {
+        for reply in waiting {
             // An error means that the attempt has left.
-            let _ = tell.send(result.clone());
+            let _ = reply.send(result.clone());
         }
     }
     // The queue has recorded the end of this task. Another task may have begun since, and the drop

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::builder::RecipeBuilder;
 use crate::builder::sealed::{Buildable, HasData, HasDialect};
 use crate::client::Client;
-use crate::engine::acquisition::{Call, Hold};
+use crate::engine::acquisition::{Hold, ObservedCall};
 use crate::engine::attempts::queued::Queued;
 use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::Recipe;
@@ -203,12 +203,12 @@ impl InterProcessFairLock {
         let path_lock = Arc::clone(&self.path_lock);
         async move {
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
-            let call = Call::begin(&path_lock, &mut ask);
+            let call = ObservedCall::begin(&path_lock, &mut ask);
             let queued = Queued::start(&path_lock, ask);
             let mut place = QueuedLock {
                 path_lock,
                 queued,
-                came: None,
+                outcome: None,
                 location,
                 call,
             };
@@ -218,7 +218,7 @@ impl InterProcessFairLock {
                 place.keep(result);
             }
             // An error ends the place before the caller has it. A guard stays in the place.
-            match place.came.take_if(|came| came.is_err()) {
+            match place.outcome.take_if(|outcome| outcome.is_err()) {
                 Some(Err(error)) => Err(error),
                 Some(Ok(_)) | None => Ok(place),
             }
@@ -275,9 +275,9 @@ pub struct QueuedLock {
     path_lock: Arc<PathLock>,
     queued: Queued,
     /// The outcome, until the caller asks for it.
-    came: Option<Result<LockGuard, AcquireError>>,
+    outcome: Option<Result<LockGuard, AcquireError>>,
     location: &'static Location<'static>,
-    call: Call,
+    call: ObservedCall,
 }
 
 impl QueuedLock {
@@ -312,7 +312,7 @@ impl QueuedLock {
     pub async fn position(&mut self) -> Result<usize, AcquireError> {
         loop {
             self.look();
-            match &self.came {
+            match &self.outcome {
                 Some(Err(error)) => return Err(error.clone()),
                 Some(Ok(_)) => return Ok(0),
                 None if self.queued.pending.result_taken() => {
@@ -377,8 +377,8 @@ impl QueuedLock {
         let started = Instant::now();
         loop {
             self.look();
-            if let Some(came) = self.take() {
-                return came;
+            if let Some(outcome) = self.take() {
+                return outcome;
             }
             let Some(result) = self.queued.result_until(deadline).await else {
                 return Err(self
@@ -417,8 +417,8 @@ impl QueuedLock {
     pub async fn lock(&mut self) -> Result<LockGuard, AcquireError> {
         loop {
             self.look();
-            if let Some(came) = self.take() {
-                return came;
+            if let Some(outcome) = self.take() {
+                return outcome;
             }
             // Without a deadline the result comes with the grant, or with an error that ends the
             // attempt.
@@ -441,10 +441,10 @@ impl QueuedLock {
         }
         // The lock was granted and lost before the caller asked for it. A lost lock is not
         // returned, so the place queues again, as a new call in the reports.
-        if matches!(&self.came, Some(Ok(guard)) if !guard.is_held()) {
-            self.came = None;
+        if matches!(&self.outcome, Some(Ok(guard)) if !guard.is_held()) {
+            self.outcome = None;
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, self.location);
-            self.call = Call::begin(&self.path_lock, &mut ask);
+            self.call = ObservedCall::begin(&self.path_lock, &mut ask);
             self.queued = Queued::start(&self.path_lock, ask.again());
         }
     }
@@ -453,8 +453,8 @@ impl QueuedLock {
     /// grant, the lock is released.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
         let drained = || self.path_lock.client.refuses(&self.path_lock.path);
-        let came = self.came.take()?;
-        Some(came.and_then(|guard| drained().map_or(Ok(guard), Err)))
+        let outcome = self.outcome.take()?;
+        Some(outcome.and_then(|guard| drained().map_or(Ok(guard), Err)))
     }
 
     fn keep(&mut self, result: Result<Grant, TryLockError>) {
@@ -467,7 +467,7 @@ impl QueuedLock {
             .map(LockGuard::new)
             // An attempt of a place has no deadline, so the durations of a timeout are never used.
             .map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
-        self.came = Some(result);
+        self.outcome = Some(result);
     }
 }
 

@@ -678,7 +678,7 @@ impl<M: Mode> LockGuard<M> {
     pub(crate) fn in_mode(hold: Hold, mode: M) -> Self {
         // From here on the caller has the guard: a loss is reported by the guard, and the call does
         // not acquire again.
-        hold.note_had();
+        hold.note_received();
         Self {
             hold: Arc::new(hold),
             mode,

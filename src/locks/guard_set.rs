@@ -227,7 +227,7 @@ pub(crate) struct GuardSet {
 impl GuardSet {
     /// Combines the holds of a grant.
     pub(crate) fn new(granted: Vec<Hold>) -> Self {
-        granted.iter().for_each(Hold::note_had);
+        granted.iter().for_each(Hold::note_received);
         Self::of(granted.into_iter().map(Arc::new).collect())
     }
 

@@ -4,10 +4,10 @@
 //! 1. The method that is called turns the timeout into a `Budget`, part of an `Ask`. The time
 //!    before the first poll of the future counts, too.
 //! 2. `acquire` begins the report of the call, and waits for the grant of an attempt.
-//! 3. `until_had` reads the clock when the grant arrives. A grant that was lost on its way is
+//! 3. `until_received` reads the clock when the grant arrives. A grant that was lost on its way is
 //!    dropped, and another attempt follows, within the deadline.
-//! 4. `Call::ended` gives the grant back if the client was drained in the meantime, and otherwise
-//!    the hold becomes a guard.
+//! 4. `ObservedCall::ended` gives the grant back if the client was drained in the meantime, and
+//!    otherwise the hold becomes a guard.
 //!
 //! Semaphores and multi-locks take the same steps with attempts of their own. A try makes one
 //! attempt, and reports a grant that was lost.
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::blocking::block_on;
-use crate::engine::acquisition::{Call, Hold, first_lost, watch_self_wait};
+use crate::engine::acquisition::{Hold, ObservedCall, first_lost, watch_self_wait};
 use crate::engine::attempts::shared_attempt;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look;
@@ -1073,19 +1073,19 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     // The value marks the call as waiting until this function ends, for the warning of a call that
     // waits for a hold of its own client.
     let _waiting = watch_self_wait(&path_lock, &ask);
-    let call = Call::begin(&path_lock, &mut ask);
+    let call = ObservedCall::begin(&path_lock, &mut ask);
     let attempt = |ask| shared_attempt::acquire(Arc::clone(&path_lock), ask);
-    let result = until_had(ask, attempt, std::slice::from_ref).await;
+    let result = until_received(ask, attempt, std::slice::from_ref).await;
     call.ended(&path_lock, result, std::slice::from_ref)
 }
 
-/// Repeats `attempt` until its caller has a grant that is still held: a grant may be lost before it
-/// is taken, while the caller is paused or does not poll.
+/// Repeats `attempt` until its caller has received a grant that is still held: a grant may be lost
+/// on its way, while the caller is paused or does not poll.
 #[expect(
     clippy::manual_async_fn,
     reason = "each call that waits would store its arguments twice"
 )]
-pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
+pub(crate) fn until_received<T, F: Future<Output = Result<T, TryLockError>>>(
     mut ask: Ask,
     attempt: impl Fn(Ask) -> F,
     holds: impl Fn(&T) -> &[Hold],
@@ -1131,8 +1131,8 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
 
 /// Acquires a lock if it is free.
 pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, TryLockError> {
-    let call = Call::begin(&path_lock, &mut ask);
-    let granted = had(
+    let call = ObservedCall::begin(&path_lock, &mut ask);
+    let granted = check_held(
         shared_attempt::acquire(Arc::clone(&path_lock), ask).await,
         std::slice::from_ref,
     );
@@ -1149,8 +1149,8 @@ pub(crate) fn check_lease(ask: &Ask, path: &str) -> Result<(), AcquireError> {
     }
 }
 
-/// Returns the grant of a try, or an error if the grant was lost before it was taken.
-pub(crate) fn had<T>(
+/// Returns the grant of a try, or an error if the grant was lost before its caller received it.
+pub(crate) fn check_held<T>(
     granted: Result<T, TryLockError>,
     holds: impl Fn(&T) -> &[Hold],
 ) -> Result<T, TryLockError> {

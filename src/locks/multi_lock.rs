@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::blocking::block_on;
 use crate::client::Client;
-use crate::engine::acquisition::{Call, Hold};
+use crate::engine::acquisition::{Hold, ObservedCall};
 use crate::engine::lock::path_lock::{Ask, Member};
 use crate::engine::multi_attempt::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};
@@ -620,9 +620,9 @@ impl InterProcessMultiLock {
         let first = self.members.first();
         lock::check_lease(&ask, first.path.user())?;
         let _waiting = multi_attempt::watch_self_wait(&self.members, &ask);
-        let call = Call::begin_multi(first, &mut ask);
+        let call = ObservedCall::begin_multi(first, &mut ask);
         let attempt = |ask| multi_attempt::acquire(self.members.clone(), ask);
-        let result = lock::until_had(ask, attempt, Acquired::as_slice).await;
+        let result = lock::until_received(ask, attempt, Acquired::as_slice).await;
         Ok(MultiLockGuard::new(
             call.ended(first, result, Acquired::as_slice)?,
             self.as_given,
@@ -631,8 +631,8 @@ impl InterProcessMultiLock {
 
     async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
         let first = self.members.first();
-        let call = Call::begin_multi(first, &mut ask);
-        let granted = lock::had(
+        let call = ObservedCall::begin_multi(first, &mut ask);
+        let granted = lock::check_held(
             multi_attempt::acquire(self.members.clone(), ask).await,
             Acquired::as_slice,
         );
@@ -733,8 +733,8 @@ impl fmt::Debug for InterProcessMultiLock {
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard {
     /// The guards in the order in which they were acquired.
-    guards: GuardSet,
-    /// The index of each member, in the given order, among `guards`.
+    guard_set: GuardSet,
+    /// The index of each member, in the given order, among `guard_set`.
     as_given: Arc<[usize]>,
 }
 
@@ -910,17 +910,17 @@ impl Guard for MultiLockGuard {}
 impl MultiLockGuard {
     fn new(holds: Acquired, as_given: Arc<[usize]>) -> Self {
         Self {
-            guards: GuardSet::new(holds.into_vec()),
+            guard_set: GuardSet::new(holds.into_vec()),
             as_given,
         }
     }
 
     fn shares(&self) -> Shares<'_> {
-        self.guards.shares()
+        self.guard_set.shares()
     }
 
     fn into_holds(self) -> Vec<Arc<Hold>> {
-        self.guards.into_vec()
+        self.guard_set.into_vec()
     }
 
     fn given(&self) -> impl Iterator<Item = &Arc<Hold>> {
@@ -936,7 +936,7 @@ impl MultiLockGuard {
     /// [`Lost`] if a member is lost.
     pub fn reenter(&self) -> Result<Self, Lost> {
         Ok(Self {
-            guards: self.guards.reenter()?,
+            guard_set: self.guard_set.reenter()?,
             as_given: Arc::clone(&self.as_given),
         })
     }

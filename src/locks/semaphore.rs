@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::blocking::block_on;
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::acquisition::{Call, Hold};
+use crate::engine::acquisition::{Hold, ObservedCall};
 use crate::engine::attempts::run;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
@@ -24,7 +24,7 @@ use crate::error::{
 use crate::locks::guard_set::{self, GuardSet, Shares};
 use crate::locks::guards::Guard;
 use crate::locks::guards::sealed::{Inside, IsGuard};
-use crate::locks::lock::{at_once, check_lease, had, look, until, until_had, within};
+use crate::locks::lock::{at_once, check_held, check_lease, look, until, until_received, within};
 use crate::locks::transaction::Transaction;
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
@@ -502,16 +502,16 @@ impl InterProcessSemaphore {
     /// Acquires permits, and again if they were lost on their way to the caller.
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
-        let call = Call::begin(&self.path_lock, &mut ask);
+        let call = ObservedCall::begin(&self.path_lock, &mut ask);
         let attempt = |ask| run::acquire_permits(Arc::clone(&self.path_lock), n, ask);
-        let holds = until_had(ask, attempt, Vec::as_slice).await;
+        let holds = until_received(ask, attempt, Vec::as_slice).await;
         call.ended(&self.path_lock, holds, Vec::as_slice)
             .map(SemaphorePermit::new)
     }
 
     async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
-        let call = Call::begin(&self.path_lock, &mut ask);
-        let granted = had(
+        let call = ObservedCall::begin(&self.path_lock, &mut ask);
+        let granted = check_held(
             run::acquire_permits(Arc::clone(&self.path_lock), n, ask).await,
             Vec::as_slice,
         );
@@ -1011,22 +1011,22 @@ impl sealed::HasData for InterProcessSemaphore {}
 #[doc(alias = "OwnedSemaphorePermit")]
 #[doc(alias = "Lease")]
 pub struct SemaphorePermit {
-    set: GuardSet,
+    guard_set: GuardSet,
 }
 
 impl SemaphorePermit {
     fn new(holds: Vec<Hold>) -> Self {
         Self {
-            set: GuardSet::new(holds),
+            guard_set: GuardSet::new(holds),
         }
     }
 
     fn shares(&self) -> Shares<'_> {
-        self.set.shares()
+        self.guard_set.shares()
     }
 
     fn into_holds(self) -> Vec<Arc<Hold>> {
-        self.set.into_vec()
+        self.guard_set.into_vec()
     }
 
     /// Returns the number of permits.
@@ -1107,14 +1107,14 @@ impl SemaphorePermit {
         let n = usize::try_from(n)
             .ok()
             .filter(|n| (1..self.shares().0.len()).contains(n))?;
-        let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        let mut holds = std::mem::replace(&mut self.guard_set, GuardSet::of(Vec::new())).into_vec();
         // The lowest slots stay, so that the result does not depend on earlier splits and merges.
         holds.sort_by_key(|hold| slot_of(&hold.node()).map(|(slot, _)| slot));
         let split = holds.split_off(holds.len() - n);
         // Each value binds its holds anew. From here on a loss in one value does not end the other.
-        self.set = GuardSet::of(holds);
+        self.guard_set = GuardSet::of(holds);
         Some(Self {
-            set: GuardSet::of(split),
+            guard_set: GuardSet::of(split),
         })
     }
 
@@ -1146,10 +1146,10 @@ impl SemaphorePermit {
             (Some(ours), Some(theirs)) if Arc::ptr_eq(&ours.path_lock, &theirs.path_lock) => {}
             _ => return Err(other),
         }
-        let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
+        let mut holds = std::mem::replace(&mut self.guard_set, GuardSet::of(Vec::new())).into_vec();
         holds.extend(other.into_holds());
         // The loss of any permit is the loss of all from here on, an earlier one included.
-        self.set = GuardSet::of(holds);
+        self.guard_set = GuardSet::of(holds);
         Ok(())
     }
 

@@ -98,8 +98,9 @@ pub(crate) enum AcquireEvent {
     Listed(Answer<Listing>),
     /// The answer to [`AcquireRequest::Inspect`].
     Inspected(Answer<OwnNode>),
-    /// The predecessor has changed. Ends [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`].
-    Changed,
+    /// The wait is over, and the predecessor may have changed, or be gone. Ends
+    /// [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`].
+    WaitOver,
     /// The predecessor held the lock and was directly before the own node, and one transaction has
     /// deleted it while the own node existed. Ends [`AcquireRequest::WaitFor`].
     HandedOver,
@@ -121,10 +122,10 @@ pub(crate) enum AcquireEvent {
 }
 
 impl AcquireEvent {
-    /// Returns whether the predecessor has changed, or is gone.
+    /// Returns whether the predecessor may have changed, or is gone.
     pub(crate) fn is_change(&self) -> bool {
         match self {
-            Self::Changed => true,
+            Self::WaitOver => true,
             // The predecessor was deleted before the watch was set.
             Self::WatchFailed(failure) => failure.kind == FailureKind::NoNode,
             _ => false,
@@ -275,8 +276,8 @@ pub(crate) struct Acquiring {
     failures: u32,
     /// How often in a row other processes deleted the own node.
     deleted: u32,
-    /// Whether the predecessor has changed since the last list.
-    woken: bool,
+    /// Whether a wait has ended since the last list.
+    has_waited: bool,
     /// The list from which the next step follows, for the attempt that carries it out.
     list: Option<Arc<Queue>>,
 }
@@ -316,7 +317,7 @@ impl Acquiring {
             made_parents: false,
             failures: 0,
             deleted: 0,
-            woken: false,
+            has_waited: false,
             list: None,
         };
         (contender, AcquireStep::Do(AcquireRequest::Create))
@@ -435,11 +436,11 @@ impl Acquiring {
             // The node that was waited for may be gone. The event may also be a change of its data,
             // a deletion that the servers refuse, or the end of the time that a try for permits
             // waits. Only a list distinguishes these cases.
-            AcquireEvent::Changed => {
+            AcquireEvent::WaitOver => {
                 // The wait itself succeeded, so the failures before it are not in a row with later
                 // ones.
                 self.failures = 0;
-                self.woken = true;
+                self.has_waited = true;
                 AcquireStep::Do(AcquireRequest::List)
             }
             AcquireEvent::WatchFailed(failure) => match failure.kind {
@@ -515,7 +516,7 @@ impl Acquiring {
             (None, Standing::First) => self.first(),
             // The wait begins without a list. Unknown creates need a list, which shows their nodes,
             // and so does a try, which has to be sure that the lock is held.
-            (None, Standing::Behind(before)) if self.waits_for_sure() => {
+            (None, Standing::Behind(before)) if self.may_wait_without_list() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
             // Without a proof by the number, as when other contenders have come in between, only a
@@ -546,7 +547,7 @@ impl Acquiring {
                         self.last_failure = Some(failure);
                         AcquireStep::Do(AcquireRequest::List)
                     }
-                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => {
+                    Some(Answer::Is(listing)) if self.decides_create(&listing) => {
                         self.judge(listing, waitable)
                     }
                     // If the create was committed, the servers delete its node with the session.
@@ -571,15 +572,17 @@ impl Acquiring {
         }
     }
 
-    /// Returns whether the attempt has a node, no unknown creates, and waits for contenders ahead.
-    fn waits_for_sure(&self) -> bool {
+    /// Returns whether the attempt may wait for a contender ahead before it has listed: it has a
+    /// node, no unknown creates, and is no try.
+    fn may_wait_without_list(&self) -> bool {
         self.if_busy == IfBusy::Wait
             && self.unknown_creates.is_empty()
             && self.queued_as().is_some()
     }
 
-    /// Returns whether a list shows the node of an unknown create, or an unusable directory.
-    fn finds_itself(&self, listing: &Listing) -> bool {
+    /// Returns whether a list decides an unknown create: it shows the node of one, or an unusable
+    /// directory.
+    fn decides_create(&self, listing: &Listing) -> bool {
         // An unusable directory ends the attempt, with or without a node there.
         let Ok(queue) = listing else { return true };
         self.unknown_creates
@@ -636,7 +639,7 @@ impl Acquiring {
         if let Err(unusable) = queue.usable_by(&node.name) {
             return self.end(NoGrant::Unusable(unusable));
         }
-        if std::mem::take(&mut self.woken) {
+        if std::mem::take(&mut self.has_waited) {
             // The node has outlasted a wait, so another process does not delete each node of this
             // attempt, and the count of deletions in a row begins again.
             self.deleted = 0;
@@ -668,7 +671,7 @@ impl Acquiring {
                     Some((between, name)) => AcquireRequest::WaitFor {
                         before: Neighbour {
                             name: name.into(),
-                            next: between == 0,
+                            is_adjacent: between == 0,
                         },
                     },
                     None => AcquireRequest::Watch {
@@ -711,7 +714,7 @@ impl Acquiring {
     fn own_node_deleted(&mut self) -> AcquireStep {
         // The wait that has just ended was that of the deleted node, so it does not count for the
         // next one.
-        self.woken = false;
+        self.has_waited = false;
         // Deletions have a separate count, because each wait resets that of the failures. With one
         // count, a process that deletes each node of this attempt while it waits would keep the
         // attempt busy without a bound.
@@ -867,7 +870,7 @@ mod tests {
     #[test]
     fn missing_predecessor_counts_as_changed() {
         let failed = |kind: FailureKind| AcquireEvent::WatchFailed(kind.into());
-        for changed in [AcquireEvent::Changed, failed(FailureKind::NoNode)] {
+        for changed in [AcquireEvent::WaitOver, failed(FailureKind::NoNode)] {
             assert!(changed.is_change(), "{changed:?}");
         }
         for other in [
@@ -978,7 +981,7 @@ mod tests {
             })
         );
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         assert_eq!(
@@ -991,11 +994,11 @@ mod tests {
         Acquiring::new(MUTEX, Kind::Exclusive, if_busy, OwnPredecessor::InMemory).0
     }
 
-    fn wait_for(name: &str, next: bool) -> AcquireStep {
+    fn wait_for(name: &str, is_adjacent: bool) -> AcquireStep {
         AcquireStep::Do(AcquireRequest::WaitFor {
             before: Neighbour {
                 name: name.into(),
-                next,
+                is_adjacent,
             },
         })
     }
@@ -1014,7 +1017,7 @@ mod tests {
         let step = contender.on(created(A, Answer::Is(node(A, 5)), list(&all)), &waitable);
         assert_eq!(step, wait_for(&name("ours", 3), false));
         assert_eq!(
-            contender.on(AcquireEvent::Changed, &waitable),
+            contender.on(AcquireEvent::WaitOver, &waitable),
             AcquireStep::Do(AcquireRequest::List)
         );
         let step = contender.on(
@@ -1069,7 +1072,7 @@ mod tests {
         let behind = |name: &str| {
             Standing::Behind(Neighbour {
                 name: name.into(),
-                next: true,
+                is_adjacent: true,
             })
         };
         let standing = before.map_or(Standing::Unknown, behind);
@@ -1158,7 +1161,7 @@ mod tests {
         );
         // The nearest writer may have given up, and the one before it is still there.
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         let step = contender.step(AcquireEvent::Listed(listed(&[first, &own.name])));
@@ -1169,7 +1172,7 @@ mod tests {
             })
         );
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         let step = contender.step(AcquireEvent::Listed(listed(&[
@@ -1211,7 +1214,7 @@ mod tests {
         );
         // The predecessor gave up; the holder is still there.
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         let left = [name(A, 3), name("c", 1)];
@@ -1222,7 +1225,7 @@ mod tests {
             })
         );
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List),
             "a change of its data is no deletion"
         );
@@ -1233,7 +1236,7 @@ mod tests {
             })
         );
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         assert_eq!(
@@ -1295,7 +1298,7 @@ mod tests {
             list(&[name(A, 3), name(B, 2)]),
         ));
         assert_eq!(
-            listing.step(AcquireEvent::Changed),
+            listing.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         queues_again(listing, AcquireEvent::Listed(gone()));
@@ -1348,13 +1351,13 @@ mod tests {
         };
         contender.step(created(A, Answer::No(failure), list(&[])));
         let AcquireStep::Finish(AcquireOutcome::NotGranted {
-            why: NoGrant::KeptFailing(told),
+            why: NoGrant::KeptFailing(failure),
             ..
         }) = contender.step(AcquireEvent::GiveUp)
         else {
             panic!("it ends")
         };
-        assert_eq!(told.cause.to_string(), cause.to_string());
+        assert_eq!(failure.cause.to_string(), cause.to_string());
     }
 
     #[test]
@@ -1512,7 +1515,7 @@ mod tests {
         ));
         assert_eq!(contender.times_deleted(), 0);
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         let step = contender.step(AcquireEvent::Listed(list(&[name("c", 1)])));
@@ -1540,7 +1543,7 @@ mod tests {
                 watch
             );
             assert_eq!(
-                contender.step(AcquireEvent::Changed),
+                contender.step(AcquireEvent::WaitOver),
                 AcquireStep::Do(AcquireRequest::List)
             );
             all
@@ -1568,7 +1571,7 @@ mod tests {
             })
         );
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         deleted_by_hand(&mut contender, 0);
@@ -1670,7 +1673,7 @@ mod tests {
         }
         // A watch was set and fired, so the failures before it do not count.
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         assert_eq!(
@@ -1704,7 +1707,7 @@ mod tests {
             list(&[name(A, 3), name(B, 2), name("c", 1)]),
         ));
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         let later = "x-__READ__0000000004".to_owned();
@@ -1720,7 +1723,7 @@ mod tests {
             })
         );
         assert_eq!(
-            contender.step(AcquireEvent::Changed),
+            contender.step(AcquireEvent::WaitOver),
             AcquireStep::Do(AcquireRequest::List)
         );
         assert_eq!(

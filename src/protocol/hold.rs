@@ -252,7 +252,7 @@ pub(crate) enum Effect {
     /// The tasks that wait for the loss are woken.
     WakeWaiters,
     /// The other holds of the same value are lost with this one.
-    LoseValue(LostReason),
+    LoseOtherHolds(LostReason),
     /// The session forgets this node, which does not exist.
     ForgetNode(Arc<str>),
     /// A release that waits for no deletion returns: with this loss, or with success.
@@ -388,7 +388,7 @@ impl Decision {
             new_loss.map(|_| Effect::WakeWaiters),
             // The nodes of the other holds of the value may be deleted at once, and the tasks that
             // wait for this one have been woken by then.
-            new_loss.map(Effect::LoseValue),
+            new_loss.map(Effect::LoseOtherHolds),
             // The attempts of this client that wait behind the node go on from here, behind the
             // holder.
             self.gone.map(Effect::ForgetNode),
@@ -1153,7 +1153,7 @@ mod tests {
             UpdateSession,
             LogLoss(LeaseOver),
             WakeWaiters,
-            LoseValue(LeaseOver),
+            LoseOtherHolds(LeaseOver),
             Delete(deletion(false)),
             LoseNode,
         ];
@@ -1172,7 +1172,7 @@ mod tests {
                 UpdateSession,
                 LogLoss(LeaseOver),
                 WakeWaiters,
-                LoseValue(LeaseOver),
+                LoseOtherHolds(LeaseOver),
                 Answer(Some(LeaseOver)),
                 Delete(deletion(false)),
                 LeaveNode,
@@ -1186,7 +1186,7 @@ mod tests {
                 UpdateSession,
                 LogLoss(LeaseExpired),
                 WakeWaiters,
-                LoseValue(LeaseExpired),
+                LoseOtherHolds(LeaseExpired),
                 LoseNode,
             ]
         );
@@ -1216,7 +1216,7 @@ mod tests {
             UpdateSession,
             LogLoss(NodeDeleted),
             WakeWaiters,
-            LoseValue(NodeDeleted),
+            LoseOtherHolds(NodeDeleted),
             ForgetNode(node()),
             LoseNode,
         ];
@@ -1265,7 +1265,7 @@ mod tests {
                 UpdateSession,
                 LogLoss(Closed),
                 WakeWaiters,
-                LoseValue(Closed),
+                LoseOtherHolds(Closed),
                 LoseNode,
             ]
         );

@@ -15,7 +15,8 @@
 //! Attempts are identified by their numbers, which rise in the order of arrival, nodes by their
 //! names, which are used once. A decision about another attempt than the caller's is a [`Notice`]
 //! for the waker of that attempt. The caller takes the notices by
-//! [`take_told`](LocalQueue::take_told) after each call, and sends them when nothing is locked.
+//! [`take_outbox`](LocalQueue::take_outbox) after each call, and sends them when nothing is
+//! locked.
 //!
 //! # Invariants
 //! 1. Each waker that is kept is returned once, with a notice.
@@ -25,9 +26,9 @@
 //!    under way at a time.
 //! 4. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an
 //!    older one change nothing.
-//! 5. `next` means that no other node is between two nodes. No node can come between them later,
-//!    because later nodes have greater numbers and names are used once. If the node between two
-//!    neighbours is deleted, these two are neighbours.
+//! 5. Two nodes are adjacent if no other node is between them. No node can come between them later,
+//!    because later nodes have greater numbers and names are used once. If a node is deleted,
+//!    the two nodes that are adjacent to it are adjacent to each other.
 //! 6. An attempt that waits for a node gets a notice when that node is gone, or waits for the node
 //!    before it from then on. The only notice that grants the lock is that of a hand-over, one
 //!    transaction that has deleted the holder's node while the heir's existed. In every case of
@@ -38,7 +39,7 @@ use std::sync::Arc;
 
 use crate::protocol::numbers::{AttemptNumber, SessionNumber};
 use crate::protocol::own_nodes::LocalNodes;
-pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
+pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Outbox};
 
 /// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a
 /// [`Notice`], and `L` receives a list.
@@ -51,10 +52,10 @@ pub(crate) struct LocalQueue<W, L> {
     to_create: BTreeMap<AttemptNumber, Option<W>>,
     /// The attempts that have sent their creates in this session, or stepped aside, until they
     /// leave. None of them is in `to_create`.
-    passed: BTreeSet<AttemptNumber>,
+    had_turn: BTreeSet<AttemptNumber>,
     nodes: LocalNodes<W>,
     lists: Lists<L>,
-    told: Told<W, L>,
+    outbox: Outbox<W, L>,
 }
 
 /// The attempts that wait for a list.
@@ -80,10 +81,10 @@ impl<W, L> Default for LocalQueue<W, L> {
         Self {
             session: SessionNumber::default(),
             to_create: BTreeMap::new(),
-            passed: BTreeSet::new(),
+            had_turn: BTreeSet::new(),
             nodes: LocalNodes::default(),
             lists: Lists::default(),
-            told: Told::default(),
+            outbox: Outbox::default(),
         }
     }
 }
@@ -115,7 +116,7 @@ impl<W, L> LocalQueue<W, L> {
             return true;
         };
         // The waker of an earlier question is not kept: each is returned once, with a notice.
-        self.told.tell(kept.replace(wake), Notice::Look);
+        self.outbox.add(kept.replace(wake), Notice::Look);
         false
     }
 
@@ -123,7 +124,7 @@ impl<W, L> LocalQueue<W, L> {
     pub(crate) fn claim_turn(&mut self, number: AttemptNumber) {
         // An attempt that has had its turn in this session gets no other one: it would hold up the
         // attempts that have arrived since.
-        if !self.passed.contains(&number) {
+        if !self.had_turn.contains(&number) {
             self.to_create.entry(number).or_default();
         }
     }
@@ -133,7 +134,7 @@ impl<W, L> LocalQueue<W, L> {
     pub(crate) fn step_aside(&mut self, number: AttemptNumber, session: SessionNumber) {
         // An attempt that still pauses in an older session keeps its turn in the current one.
         if session == self.session {
-            self.pass(number);
+            self.end_turn(number);
         }
     }
 
@@ -142,7 +143,7 @@ impl<W, L> LocalQueue<W, L> {
     pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: SessionNumber) {
         // A try is in neither set, so no attempt waits for it. No waker is kept, because the
         // attempt is not waiting: it creates the directory, or pauses, and asks again.
-        if session == self.session && self.passed.remove(&number) {
+        if session == self.session && self.had_turn.remove(&number) {
             self.to_create.insert(number, None);
         }
     }
@@ -150,25 +151,25 @@ impl<W, L> LocalQueue<W, L> {
     /// Removes an attempt that no longer contends.
     pub(crate) fn remove(&mut self, number: AttemptNumber) {
         // An attempt that leaves before it has created has to let the next one create.
-        self.pass(number);
-        self.passed.remove(&number);
+        self.end_turn(number);
+        self.had_turn.remove(&number);
     }
 
-    fn pass(&mut self, number: AttemptNumber) {
+    fn end_turn(&mut self, number: AttemptNumber) {
         let Some(wake) = self.to_create.remove(&number) else {
             return;
         };
-        self.passed.insert(number);
+        self.had_turn.insert(number);
         // The attempt itself has usually left or is not waiting, but no waker is dropped without a
         // notice.
-        self.told.tell(wake, Notice::Turn);
+        self.outbox.add(wake, Notice::Turn);
         // The first attempt that is left may have asked while others were before it. Only this one
         // is woken, because all others have it before them.
         let next = self
             .to_create
             .first_entry()
             .and_then(|mut next| next.get_mut().take());
-        self.told.tell(next, Notice::Turn);
+        self.outbox.add(next, Notice::Turn);
     }
 
     /// Begins a newer session, if it is one: forgets everything about the last one, and all
@@ -182,19 +183,19 @@ impl<W, L> LocalQueue<W, L> {
             // Attempts that wait for their turn do so in an older session, which has ended. When
             // woken, they ask again in that session, may create, and learn of its end by the
             // failure.
-            self.told.tell(wake.take(), Notice::Turn);
+            self.outbox.add(wake.take(), Notice::Turn);
         }
         // The nodes of the older session go with it. By their numbers, which are those of arrival,
         // all attempts get their old places among each other (docs/protocol.md#one-session).
         self.to_create.extend(
-            std::mem::take(&mut self.passed)
+            std::mem::take(&mut self.had_turn)
                 .into_iter()
                 .map(|number| (number, None)),
         );
         // Reports about nodes of the older session are ignored from now on, so nothing else would
         // wake these attempts.
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
-        self.told
+        self.outbox
             .notices
             .extend(waiting.map(|wake| (wake, Notice::Look)));
         // A list of the older session may still be under way. Its task ends when it asks for
@@ -215,14 +216,14 @@ impl<W, L> LocalQueue<W, L> {
     /// Asks for a list that is sent after this call; there is none if the session is not current.
     /// Returns whether the caller must start to send lists, until [`next_list`](Self::next_list)
     /// has none to send.
-    pub(crate) fn ask_list(&mut self, session: SessionNumber, tell: L) -> bool {
+    pub(crate) fn ask_list(&mut self, session: SessionNumber, receiver: L) -> bool {
         if !self.enter_if_current(session) {
-            self.told.no_list.push(tell);
+            self.outbox.no_list.push(receiver);
             return false;
         }
         // A list that is under way may have been sent before this attempt's create, so the attempt
         // gets the next one (docs/protocol.md#shared-lists).
-        self.lists.waiting.push(tell);
+        self.lists.waiting.push(receiver);
         !std::mem::replace(&mut self.lists.running, true)
     }
 
@@ -250,7 +251,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     fn drop_lists(&mut self) {
-        self.told.no_list.append(&mut self.lists.waiting);
+        self.outbox.no_list.append(&mut self.lists.waiting);
     }
 }
 
@@ -276,9 +277,9 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Adds a node of the session that is known from a list.
-    pub(crate) fn know(&mut self, session: SessionNumber, name: &str) {
+    pub(crate) fn add_listed(&mut self, session: SessionNumber, name: &str) {
         if self.enter_if_current(session) {
-            self.nodes.know(name);
+            self.nodes.find_or_add(name);
         }
     }
 
@@ -328,7 +329,7 @@ impl<W, L> LocalQueue<W, L> {
         if !self.enter_if_current(session) {
             return false;
         }
-        self.nodes.know(own);
+        self.nodes.find_or_add(own);
         // A node waits for one other: the end of an earlier one must not wake its attempt again.
         self.stop_waiting(session, own);
         self.nodes.wait(own, before, wake)
@@ -348,7 +349,7 @@ impl<W, L> LocalQueue<W, L> {
         if session == self.session {
             // The attempt has usually dropped the receiver, because its wait was interrupted.
             let wake = self.nodes.stop_waiting(own);
-            self.told.tell(wake, Notice::Look);
+            self.outbox.add(wake, Notice::Look);
         }
     }
 
@@ -365,7 +366,7 @@ impl<W, L> LocalQueue<W, L> {
     pub(crate) fn gone(&mut self, session: SessionNumber, name: &str, how: Gone<'_>) {
         // A late report about an older session concerns nodes that have been forgotten.
         if session == self.session {
-            self.nodes.gone(name, how, &mut self.told.notices);
+            self.nodes.gone(name, how, &mut self.outbox.notices);
         }
     }
 
@@ -374,15 +375,15 @@ impl<W, L> LocalQueue<W, L> {
     #[cfg(test)]
     pub(crate) fn is_empty(&self, session: SessionNumber) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
-        let turns = self.to_create.is_empty() && self.passed.is_empty();
+        let turns = self.to_create.is_empty() && self.had_turn.is_empty();
         let nodes = session > self.session || self.nodes.is_empty();
         lists && turns && nodes
     }
 
     /// Takes the notices for other attempts since the last call.
     #[must_use = "waiting attempts are woken only by these notices"]
-    pub(crate) fn take_told(&mut self) -> Told<W, L> {
-        std::mem::take(&mut self.told)
+    pub(crate) fn take_outbox(&mut self) -> Outbox<W, L> {
+        std::mem::take(&mut self.outbox)
     }
 }
 
@@ -397,7 +398,7 @@ mod tests {
 
     impl Queue {
         fn notices(&mut self) -> Vec<(&'static str, Notice)> {
-            let Told { notices, no_list } = self.take_told();
+            let Outbox { notices, no_list } = self.take_outbox();
             assert!(no_list.is_empty());
             notices
         }
@@ -485,7 +486,7 @@ mod tests {
         assert!(queue.may_create(attempt(3), session(1), "third"));
         assert!(
             queue.may_create(attempt(1), session(1), "first"),
-            "and does not wait for those that passed it"
+            "and does not wait for those that went ahead of it"
         );
         queue.step_aside(attempt(1), session(1));
         queue.directory_missing(attempt(2), session(1));
@@ -514,7 +515,7 @@ mod tests {
             "the one before has stopped"
         );
         queue.stop_lists(session(1));
-        assert_eq!(queue.take_told().no_list, ["fourth"]);
+        assert_eq!(queue.take_outbox().no_list, ["fourth"]);
         assert!(queue.is_empty(session(1)));
     }
 
@@ -524,7 +525,7 @@ mod tests {
         assert!(queue.may_create(attempt(1), session(1), "") && !queue.may_skip_list(session(1)));
         queue.step_aside(attempt(1), session(1));
         assert_eq!(queue.created(session(1), "b", 2), None);
-        queue.know(session(1), "a");
+        queue.add_listed(session(1), "a");
         queue.set_ahead(session(1), "b", 5);
         queue.set_ahead(session(2), "b", 7);
         let known = |session| {
@@ -600,7 +601,7 @@ mod tests {
         queue.directory_missing(attempt(1), session(1));
         assert!(!queue.may_create(attempt(3), session(1), "waits for its turn"));
         assert!(!queue.may_create(attempt(2), session(2), "second"));
-        let Told { notices, no_list } = queue.take_told();
+        let Outbox { notices, no_list } = queue.take_outbox();
         assert_eq!(
             notices,
             [
@@ -628,7 +629,7 @@ mod tests {
             (None, false)
         );
         assert_eq!(
-            (queue.next_list(session(1)), queue.take_told().no_list),
+            (queue.next_list(session(1)), queue.take_outbox().no_list),
             (None, vec!["late"])
         );
         assert!(

@@ -18,10 +18,10 @@
 //! - In any other way: the followers list. Another process may have deleted further nodes, of which
 //!   this client was not notified.
 //!
-//! A follower is `next` if no other node is between the two. Only such a follower can be handed the
-//! lock. Two consecutive numbers have none between them, because the servers count the creates of a
-//! directory, and none can be added, because later nodes have greater numbers. When a node is
-//! deleted, its two neighbours become neighbours of each other.
+//! A follower is *adjacent* if no other node is between the two. Only such a follower can be handed
+//! the lock. Two consecutive numbers have none between them, because the servers count the creates
+//! of a directory, and none can be added, because later nodes have greater numbers. When a node is
+//! deleted, the two nodes that are adjacent to it become adjacent to each other.
 //!
 //! The information may be out of date at any time: another process may have deleted a node, or the
 //! whole directory. So a wait may last until this client notices that, but no grant follows from
@@ -59,14 +59,14 @@ enum Behind {
 pub(crate) struct Neighbour {
     pub(crate) name: Arc<str>,
     /// Whether no other node is between the two, or ever can be.
-    pub(crate) next: bool,
+    pub(crate) is_adjacent: bool,
 }
 
 /// A node that waits for another one.
 #[derive(Debug)]
 struct Follower<W> {
     name: Arc<str>,
-    next: bool,
+    is_adjacent: bool,
     wake: W,
 }
 
@@ -106,20 +106,20 @@ pub(crate) enum Notice {
 
 /// Notices to be sent when nothing is locked.
 #[derive(Debug)]
-pub(crate) struct Told<W, L> {
+pub(crate) struct Outbox<W, L> {
     pub(crate) notices: Vec<(W, Notice)>,
     /// The receivers that get no list: their session has ended, or the task that sends the lists.
     pub(crate) no_list: Vec<L>,
 }
 
-impl<W, L> Told<W, L> {
+impl<W, L> Outbox<W, L> {
     /// Adds a notice for a waker, if there is one.
-    pub(super) fn tell(&mut self, wake: Option<W>, notice: Notice) {
+    pub(super) fn add(&mut self, wake: Option<W>, notice: Notice) {
         self.notices.extend(wake.map(|wake| (wake, notice)));
     }
 }
 
-impl<W, L> Default for Told<W, L> {
+impl<W, L> Default for Outbox<W, L> {
     fn default() -> Self {
         Self {
             notices: Vec::new(),
@@ -151,10 +151,10 @@ impl<W> LocalNodes<W> {
     /// which that is: the servers count the creates of a directory, so no create of another session
     /// is between consecutive numbers.
     pub(super) fn created(&mut self, name: &str, sequence: i32) -> Option<Neighbour> {
-        let name = self.know(name);
+        let name = self.find_or_add(name);
         let node = Neighbour {
             name: Arc::clone(&name),
-            next: true,
+            is_adjacent: true,
         };
         // The newest node is the only one that the next create can follow without a gap.
         let before = self.last.replace(Last { sequence, node });
@@ -169,7 +169,7 @@ impl<W> LocalNodes<W> {
     }
 
     /// Adds a node, of which only the name is known, and returns its shared name.
-    pub(super) fn know(&mut self, name: &str) -> Arc<str> {
+    pub(super) fn find_or_add(&mut self, name: &str) -> Arc<str> {
         if let Some((name, _)) = self.all.get_key_value(name) {
             return Arc::clone(name);
         }
@@ -225,7 +225,7 @@ impl<W> LocalNodes<W> {
             before.clone(),
             Follower {
                 name: own,
-                next: before.next,
+                is_adjacent: before.is_adjacent,
                 wake,
             },
         )
@@ -252,11 +252,11 @@ impl<W> LocalNodes<W> {
         // first.
         followers
             .iter()
-            .find(|follower| follower.next)
+            .find(|follower| follower.is_adjacent)
             .map(|follower| Arc::clone(&follower.name))
     }
 
-    pub(super) fn gone(&mut self, name: &str, how: Gone<'_>, told: &mut Vec<(W, Notice)>) {
+    pub(super) fn gone(&mut self, name: &str, how: Gone<'_>, notices: &mut Vec<(W, Notice)>) {
         let Some(LocalNode {
             behind, followers, ..
         }) = self.all.remove(name)
@@ -266,7 +266,7 @@ impl<W> LocalNodes<W> {
         if let Some(Behind::Own(before)) = &behind {
             // The attempt of this node waits in memory, or has given up, and then receives nothing.
             // If it waits, its list will show that the node is gone.
-            told.extend(
+            notices.extend(
                 self.forget_follower(&before.name, name)
                     .map(|wake| (wake, Notice::Look)),
             );
@@ -279,26 +279,26 @@ impl<W> LocalNodes<W> {
         for follower in followers {
             // The end of a follower removes it from the followers, so its node is always found.
             let Some(node) = self.all.get_mut(&follower.name) else {
-                told.push((follower.wake, Notice::Look));
+                notices.push((follower.wake, Notice::Look));
                 continue;
             };
-            // A follower that is told waits for nothing until its attempt has acted.
+            // A follower that gets a notice waits for nothing until its attempt has acted.
             node.behind = None;
             match (how, &inherited) {
                 // The transaction has checked this node, and no other can be first.
                 (Gone::HandedOver { to }, _) if *to == *follower.name => {
-                    told.push((follower.wake, Notice::HandedOver));
+                    notices.push((follower.wake, Notice::HandedOver));
                 }
                 (_, Some(Behind::Own(before))) => {
                     // The attempt of the follower is not woken, because it cannot be first before
-                    // this other node is gone. Two neighbours of a node between them are neighbours
-                    // once it is gone.
+                    // this other node is gone. Two nodes that are adjacent to a node between
+                    // them are adjacent to each other once it is gone.
                     let before = Neighbour {
                         name: Arc::clone(&before.name),
-                        next: before.next && follower.next,
+                        is_adjacent: before.is_adjacent && follower.is_adjacent,
                     };
                     if let Err(wake) = self.put_behind(before, follower) {
-                        told.push((wake, Notice::Look));
+                        notices.push((wake, Notice::Look));
                     }
                 }
                 (_, Some(Behind::Other(predecessor))) => {
@@ -306,7 +306,7 @@ impl<W> LocalNodes<W> {
                     // follower sets another. The wait is recorded before that: if this node is
                     // deleted first, its own followers inherit the wait.
                     node.behind = Some(Behind::Other(predecessor.clone()));
-                    told.push((
+                    notices.push((
                         follower.wake,
                         Notice::Watch {
                             predecessor: predecessor.clone(),
@@ -315,7 +315,7 @@ impl<W> LocalNodes<W> {
                 }
                 // Nodes of other sessions may be before the follower, and another process may have
                 // deleted the node of the follower too, so only a list decides.
-                (_, None) => told.push((follower.wake, Notice::Look)),
+                (_, None) => notices.push((follower.wake, Notice::Look)),
             }
         }
     }
@@ -336,7 +336,7 @@ impl<W> LocalNodes<W> {
         };
         let name = Arc::clone(&follower.name);
         node.followers.push(Follower {
-            next: before.next,
+            is_adjacent: before.is_adjacent,
             ..follower
         });
         if let Some(node) = self.all.get_mut(&name) {
@@ -364,7 +364,7 @@ impl<W> LocalNodes<W> {
             Some(Behind::Own(before)) => {
                 last.node = Neighbour {
                     name: Arc::clone(&before.name),
-                    next: last.node.next && before.next,
+                    is_adjacent: last.node.is_adjacent && before.is_adjacent,
                 };
             }
             // The node before the next one is not known, so the next attempt lists.
@@ -377,7 +377,7 @@ impl<W> LocalNodes<W> {
 mod tests {
     use super::*;
 
-    type Told = Vec<(&'static str, Notice)>;
+    type Notices = Vec<(&'static str, Notice)>;
 
     /// Returns nodes `n0`, `n1` and so on: the first holds the lock, each other waits for the one
     /// before it.
@@ -401,17 +401,17 @@ mod tests {
         ("n4", "wake n4"),
     ];
 
-    fn neighbour(name: &str, next: bool) -> Neighbour {
+    fn neighbour(name: &str, is_adjacent: bool) -> Neighbour {
         Neighbour {
             name: name.into(),
-            next,
+            is_adjacent,
         }
     }
 
-    fn gone(nodes: &mut LocalNodes<&'static str>, name: &str, how: Gone<'_>) -> Told {
-        let mut told = Vec::new();
-        nodes.gone(name, how, &mut told);
-        told
+    fn gone(nodes: &mut LocalNodes<&'static str>, name: &str, how: Gone<'_>) -> Notices {
+        let mut notices = Vec::new();
+        nodes.gone(name, how, &mut notices);
+        notices
     }
 
     // Shows: waiting-in-memory
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(nodes.created("d", 2), None, "the directory is another");
         assert_eq!(nodes.created("e", 3), Some(neighbour("d", true)));
         // Known from a list only.
-        nodes.know("f");
+        nodes.find_or_add("f");
         assert_eq!(nodes.created("g", 4), Some(neighbour("e", true)));
     }
 
@@ -515,7 +515,7 @@ mod tests {
         for (first, second) in [(true, false), (false, true), (false, false)] {
             let mut nodes: LocalNodes<&str> = LocalNodes::default();
             for name in ["a", "b", "c"] {
-                nodes.know(name);
+                nodes.find_or_add(name);
             }
             assert!(nodes.wait("b", &neighbour("a", first), "wake b"));
             assert!(nodes.wait("c", &neighbour("b", second), "wake c"));
@@ -574,11 +574,11 @@ mod tests {
     #[test]
     fn only_present_waiter_is_handed_lock() {
         let mut nodes = nodes(2);
-        nodes.know("later");
+        nodes.find_or_add("later");
         assert!(nodes.wait("later", &neighbour("n0", false), "wake later"));
-        let told = gone(&mut nodes, "n0", Gone::HandedOver { to: "n1" });
+        let notices = gone(&mut nodes, "n0", Gone::HandedOver { to: "n1" });
         assert_eq!(
-            told,
+            notices,
             [
                 ("wake n1", Notice::HandedOver),
                 ("wake later", Notice::Look)

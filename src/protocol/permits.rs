@@ -97,8 +97,8 @@ pub(crate) enum PermitsEvent {
     Inspected(Answer<Vec<String>>),
     /// Another process has deleted the lock node. Ends [`PermitsStep::Wait`].
     LockDeleted,
-    /// The leases or the limit have changed. Ends [`PermitsStep::Wait`].
-    Changed,
+    /// The wait is over: the leases or the limit may have changed. Ends [`PermitsStep::Wait`].
+    WaitOver,
     /// A watch will not fire any more. Ends [`PermitsStep::Wait`].
     WatchFailed(Failure),
     /// The pause of [`PermitsStep::Pause`] is over.
@@ -274,8 +274,8 @@ impl Taking {
                 let orphans = self.unknown();
                 PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans })
             }
-            PermitsEvent::Changed => {
-                // A watch was set and has fired, so earlier failures are not in a row with later
+            PermitsEvent::WaitOver => {
+                // The wait itself succeeded, so the failures before it are not in a row with later
                 // ones.
                 self.failures = 0;
                 self.look(false, false)
@@ -602,7 +602,7 @@ mod tests {
             taking.on(seen(&["a".to_owned(), "b".to_owned()])),
             PermitsStep::Wait
         );
-        assert_eq!(taking.on(PermitsEvent::Changed), look());
+        assert_eq!(taking.on(PermitsEvent::WaitOver), look());
         assert_eq!(taking.on(seen(&["stray".to_owned()])), take(&[0], 2));
     }
 

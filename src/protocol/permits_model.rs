@@ -362,7 +362,7 @@ impl World {
             (PermitsStep::Wait, None) if watched == Some(self.servers.changes) => {
                 PermitsEvent::LockDeleted
             }
-            (PermitsStep::Wait, None) => PermitsEvent::Changed,
+            (PermitsStep::Wait, None) => PermitsEvent::WaitOver,
             (PermitsStep::Pause { .. }, None) => match choices.chance(20) {
                 true => PermitsEvent::GiveUp,
                 false => PermitsEvent::Retry,

@@ -43,7 +43,7 @@ use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::who;
 use crate::error::{AcquireError, Error, ErrorKind, Lost, LostReason, ReleaseError};
 use crate::locks::guard_set::Shares;
-use crate::locks::lock::{look, until_had};
+use crate::locks::lock::{look, until_received};
 use crate::protocol::hold::{HoldEvent, LockState};
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::SessionLock;
@@ -207,7 +207,7 @@ pub(crate) async fn until_leading(
     loop {
         let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
         let attempt = |ask| shared_attempt::acquire(Arc::clone(path_lock), ask);
-        let error = match until_had(ask, attempt, slice::from_ref).await {
+        let error = match until_received(ask, attempt, slice::from_ref).await {
             // The drain may have checked before the grant was made. Dropping the hold releases the
             // lock (docs/protocol.md#drain).
             Ok(hold) => {
@@ -561,7 +561,7 @@ async fn take_part(
             }
         };
         // From here on a loss of the lock ends the term, and the call counts as granted.
-        hold.note_had();
+        hold.note_received();
         let term = Term::new(&hold);
         // The value is dropped before the hold, in whichever way the function ends.
         let given_up = GivesUp(Arc::clone(&hold.held));

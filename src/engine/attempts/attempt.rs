@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::call::ProgressSender;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
+use crate::engine::pending::ProgressSender;
 use crate::engine::request::look::until_deadline;
 use crate::engine::request::requests::AttemptContext;
 use crate::engine::shared_queue::NodeSlot;
@@ -212,10 +212,10 @@ impl Attempt {
         }
     }
 
-    /// Tells the caller why there is no grant, if the attempt has ended.
+    /// Sends the caller the error that explains why there is no grant, if the attempt has ended.
     /// [`Client::flush`](crate::Client::flush) waits until the returned ticket is dropped; it
-    /// exists before the caller is told, so that a flush called after that counts it.
-    pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
+    /// exists before the error is sent, so that a flush called after that counts it.
+    pub(crate) fn send_error(&mut self, end: End) -> Option<Ticket> {
         let ticket = || Some(self.path_lock.client.cleanup.ticket(self.number));
         let (ticket, error) = match end {
             // The reply stays, so that `contend` begins another round.

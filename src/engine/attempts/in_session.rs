@@ -7,7 +7,7 @@
 //! drop of the value finds it:
 //! - the state machine ([`Acquiring`]), which names its node and the creates of unknown outcome;
 //! - `create`: the create under way, with its id;
-//! - `left`: the node of a grant, from the end of the state machine until a hold has the node;
+//! - `unowned`: the node of a grant, from the end of the state machine until a hold has the node;
 //! - `leases`: the same of a semaphore's leases.
 //!
 //! [`InSession::abandon_all`] passes all of these to cleanup. The orphans keep the slot until they
@@ -47,9 +47,9 @@ pub(crate) struct InSession<'a> {
     /// The create that was sent and is not answered yet, and its id. A create is always awaited;
     /// any other request may be dropped.
     pub(crate) create: Option<(String, BoxFuture<'a, AcquireEvent>)>,
-    /// The nodes that are left when the state machine has finished, such as the node of a grant
-    /// until a hold owns it.
-    pub(crate) left: Orphans,
+    /// The nodes that neither the state machine, which has finished, nor a hold owns, such as the
+    /// node of a grant until a hold has it.
+    pub(crate) unowned: Orphans,
     /// The same of a semaphore's leases, and the ids of those whose creates were sent.
     pub(crate) leases: Orphans,
     /// Changes when the deletion of a node is refused.
@@ -101,7 +101,7 @@ impl<'a> InSession<'a> {
             stop,
             acquiring,
             create: None,
-            left: Orphans::default(),
+            unowned: Orphans::default(),
             leases: Orphans::default(),
             // The receiver reports the refusals from here on. `look_first` reads the earlier ones
             // after this.
@@ -259,7 +259,7 @@ impl<'a> InSession<'a> {
     pub(crate) fn abandon_all(&mut self) {
         let leases = std::mem::take(&mut self.leases);
         self.pass_leases_to_cleanup(leases);
-        let mut orphans = std::mem::take(&mut self.left);
+        let mut orphans = std::mem::take(&mut self.unowned);
         orphans.extend(self.acquiring.abandon());
         // A create that is under way may still make a node. No task awaits its answer any more, so
         // its outcome is unknown.

@@ -237,7 +237,7 @@ impl<'a> InSession<'a> {
                 // The lock node goes back to `Acquiring`, which passes it to cleanup and creates
                 // another at the end of the queue (docs/protocol.md#waiter-without-node).
                 self.end_leases(orphans);
-                self.left = Orphans::default();
+                self.unowned = Orphans::default();
                 let node = OwnNode {
                     name: head.lock,
                     czxid: Some(czxid),
@@ -248,7 +248,7 @@ impl<'a> InSession<'a> {
                 }))
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
-                // The lock node still exists. It stays in `left`, from which cleanup gets it.
+                // The lock node still exists. It stays in `unowned`, from which cleanup gets it.
                 self.end_leases(orphans);
                 Err(self.no_permits(semaphore, head.directory, why))
             }
@@ -385,7 +385,7 @@ impl<'a> InSession<'a> {
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
-        let ticket = self.attempt.tell(End::from(stopped));
+        let ticket = self.attempt.send_error(End::from(stopped));
         // The outcome decides what is left: leases by name, or by id if it is unknown.
         let (event, _) = taken.await;
         let mut left = head.taking.on(event).into_orphans();
@@ -419,7 +419,9 @@ impl<'a> InSession<'a> {
         if let Some(seen) = head.seen.take() {
             let wanted = self.attempt.wanted;
             if let Some(error) = self
-                .wait(orphaned(path_lock, semaphore, session, wanted, &seen))
+                .wait(refused_orphan_error(
+                    path_lock, semaphore, session, wanted, &seen,
+                ))
                 .await?
             {
                 return Err(error.into());
@@ -439,7 +441,7 @@ impl<'a> InSession<'a> {
                 event = changed(limit) => meaning(session, event).into(),
                 // The deletion of a lease of this client was refused. The next look decides whether
                 // the permits of others suffice.
-                () = refused => PermitsEvent::Changed,
+                () = refused => PermitsEvent::WaitOver,
                 // Another process has deleted the lock node, so the next contender may be the head
                 // too.
                 () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
@@ -507,7 +509,7 @@ impl<'a> InSession<'a> {
             .zip(self.attempt.number.holds(self.attempt.wanted))
             .map(grant)
             .collect();
-        self.left = Orphans::default();
+        self.unowned = Orphans::default();
         self.end_leases(Orphans::default());
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
@@ -544,7 +546,7 @@ impl From<Answer<()>> for PermitsEvent {
     /// Returns the event of a watch.
     fn from(meaning: Answer<()>) -> Self {
         match meaning {
-            Answer::Is(()) => Self::Changed,
+            Answer::Is(()) => Self::WaitOver,
             Answer::No(failure) => Self::WatchFailed(failure),
         }
     }
@@ -567,7 +569,7 @@ async fn until_deleted(session: &Session, path: &str) {
 /// Returns an error if enough permits would be free without the leases of this client that the
 /// servers refuse to delete, after asking for their deletion once more
 /// (docs/protocol.md#refused-orphan).
-async fn orphaned(
+async fn refused_orphan_error(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
     session: &Session,

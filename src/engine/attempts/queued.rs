@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::engine::attempts::attempt::Reply;
 use crate::engine::attempts::run;
-use crate::engine::call::{Pending, ProgressReceiver};
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, PathLock};
+use crate::engine::pending::{Pending, ProgressReceiver};
 use crate::engine::request::look::{self, until_deadline};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;

@@ -33,11 +33,11 @@ use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::{Attempt, End, Granted, Patience, Reply, Stop, wait};
 use crate::engine::attempts::in_session::InSession;
 use crate::engine::attempts::permits_attempt;
-use crate::engine::call::{Caller, Pending, ProgressReceiver, ProgressSender};
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
+use crate::engine::pending::{Pending, ProgressReceiver, ProgressSender, ReplySide};
 use crate::engine::request::look::{
-    InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in, saw_first,
+    InTheWay, Subject, in_the_way, look_before_try, refused_in, refused_orphan_error, saw_first,
 };
 use crate::engine::request::requests::{self, AttemptContext};
 use crate::engine::shared_path::NewLock;
@@ -74,7 +74,7 @@ pub(crate) fn start<T>(
 ) -> (Pending<T>, ProgressReceiver) {
     let (client, path) = (&path_lock.client, &path_lock.path);
     let number = client.cleanup.number(wanted);
-    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, number);
+    let (pending, ReplySide { reply, cancelled }) = Pending::new(client, path, number);
     let (progress, seen) = ProgressSender::new();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
@@ -127,7 +127,7 @@ impl Attempt {
             let mut stop = Stop::new(self.ask.budget, cancelled, Some(&self.path_lock));
             if let Err(end) = self.take_slot(&mut stop).await {
                 // Nothing has been sent, so there is nothing to clean up.
-                return drop(self.tell(end));
+                return drop(self.send_error(end));
             }
             // The future is boxed only here, so that the attempts that still wait for a slot, which
             // may be many, do not allocate it.
@@ -238,7 +238,7 @@ impl Attempt {
             };
             let session = match session {
                 Ok(session) => session,
-                Err(end) => return drop(self.tell(end)),
+                Err(end) => return drop(self.send_error(end)),
             };
             // The node of the last session was deleted with it.
             self.progress.set_node(None);
@@ -287,10 +287,11 @@ impl InSession<'_> {
                     })
                 }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    // The state machine has given the node away, and no hold has it yet. In `left`,
-                    // the node is deleted if the attempt ends before it is granted the lock.
+                    // The state machine has given the node away, and no hold has it yet. In
+                    // `unowned`, the node is deleted if the attempt ends before it is granted the
+                    // lock.
                     self.pass_to_cleanup(also);
-                    self.left.names.push(name.clone());
+                    self.unowned.names.push(name.clone());
                     match self.grant(&name, czxid).await {
                         Ok(ControlFlow::Break(granted)) => return Ok(granted),
                         Ok(ControlFlow::Continue(event)) => Ok(event),
@@ -303,7 +304,7 @@ impl InSession<'_> {
                         let own = orphans.names.last().map(String::as_str);
                         self.attempt.saw_ahead(live_ahead(self.context, &list, own));
                     }
-                    self.left = orphans;
+                    self.unowned = orphans;
                     Err(self.not_granted(&path_lock.path, why))
                 }
             };
@@ -352,19 +353,19 @@ impl InSession<'_> {
             // The nodes are passed on before the answer, because the caller's next try must not
             // find its own node in the way.
             self.abandon_all();
-            return drop(self.attempt.tell(end));
+            return drop(self.attempt.send_error(end));
         };
         // The answer does not wait for the outcome of a create. But whatever the outcome, the
         // caller's next try must not treat the node as a contender.
         let unknown = self.acquiring.unknown_creates().iter().chain([&*id]);
         let creates = &self.context.session.nodes.creates;
         let abandoned: Vec<_> = unknown.map(|id| creates.abandon(id.clone())).collect();
-        let ticket = self.attempt.tell(end);
+        let ticket = self.attempt.send_error(end);
         let created = create.await;
         self.create = None;
         // The step is not carried out. If the step is a grant, its node becomes an orphan too.
         let step = self.acquiring.on(created, &|_| false);
-        self.left.extend(step.into_orphans());
+        self.unowned.extend(step.into_orphans());
         self.abandon_all();
         // Cleanup counts the nodes by tickets of its own by now, so a flush continues to wait.
         drop((abandoned, ticket));
@@ -386,7 +387,10 @@ impl InSession<'_> {
             return Err(End::Again);
         }
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
-        if let Some(error) = self.wait(orphaned(path_lock, session, kind, None)).await? {
+        if let Some(error) = self
+            .wait(refused_orphan_error(path_lock, session, kind, None))
+            .await?
+        {
             return Err(error.into());
         }
         if self.attempt.ask.budget.if_busy() == IfBusy::Wait {
@@ -404,10 +408,10 @@ impl InSession<'_> {
         match self.wait(look_before_try(path_lock, session, kind)).await? {
             InTheWay::Nothing => Ok(()),
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
-            InTheWay::Leaving(path) => {
+            InTheWay::Leaving { last } => {
                 self.attempt.progress.set_waits_for(WaitsFor::Deletion);
                 // Another contender may come during this wait, so the next round looks again.
-                self.wait(session.nodes.until_gone(&path)).await?;
+                self.wait(session.nodes.until_gone(&last)).await?;
                 Err(End::Again)
             }
         }
@@ -533,8 +537,8 @@ impl InSession<'_> {
                 self.attempt.saw_ahead(ahead);
                 // A refused orphan ahead stays until the session ends, so the attempt would wait
                 // for that.
-                let orphaned = orphaned(path_lock, session, kind, Some((&list, own)));
-                if let Some(error) = self.wait(orphaned).await? {
+                let refused = refused_orphan_error(path_lock, session, kind, Some((&list, own)));
+                if let Some(error) = self.wait(refused).await? {
                     return Err(error.into());
                 }
             }
@@ -558,7 +562,7 @@ impl InSession<'_> {
                 }
                 // The deletion of a node before this one has been refused, so its end would never
                 // be noticed.
-                () = refused => AcquireEvent::Changed,
+                () = refused => AcquireEvent::WaitOver,
             }
         };
         let event = wait(self.context, Box::pin(event), self.stop);
@@ -568,7 +572,7 @@ impl InSession<'_> {
         // The list that follows shows who is ahead by then.
         tokio::time::timeout_at(look_at.into(), event)
             .await
-            .unwrap_or(Ok(AcquireEvent::Changed))
+            .unwrap_or(Ok(AcquireEvent::WaitOver))
     }
 
     /// Grants the lock by the node `name`, which is first in the queue; for permits, continues at
@@ -601,7 +605,7 @@ impl InSession<'_> {
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
             // The state machine gets the node back.
-            self.left = Orphans::default();
+            self.unowned = Orphans::default();
             return Ok(ControlFlow::Continue(AcquireEvent::Outdated(OwnNode {
                 name: name.to_owned(),
                 czxid: Some(czxid),
@@ -639,7 +643,7 @@ impl InSession<'_> {
             location: ask.location,
         });
         // From now on the hold owns the node.
-        self.left = Orphans::default();
+        self.unowned = Orphans::default();
         Ok(ControlFlow::Break(Granted::Lock(grant)))
     }
 }
@@ -669,10 +673,10 @@ async fn until_create(context: AttemptContext<'_>, if_busy: IfBusy) -> WindowSlo
             || queue.with(|queue| queue.may_create(context.number, context.session.number, wake))
     };
     loop {
-        let (wake, told) = oneshot::channel();
+        let (wake, notified) = oneshot::channel();
         if !may_create(wake) {
             // The turn is checked after every notice: another attempt may be first by now.
-            let _ = told.await;
+            let _ = notified.await;
             continue;
         }
         let slot = context.session.windows.creates.slot().await;

@@ -22,9 +22,9 @@ use tokio::sync::oneshot;
 use crate::engine::acquisition::Hold;
 use crate::engine::attempts::attempt::Reply;
 use crate::engine::attempts::run;
-use crate::engine::call::Pending;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
+use crate::engine::pending::Pending;
 use crate::engine::request::look::{ask_at, ask_first};
 use crate::engine::shared_path::{EndedAttempt, SharedPath, SharedState, Waiter};
 use crate::error::TryLockError;
@@ -35,7 +35,7 @@ use crate::session::reports::observer;
 use crate::session::threads::waker;
 
 /// The longest time that the task sleeps.
-const LONGEST: Duration = Duration::from_secs(3600);
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// How long the task waits for callers before it ends.
 const LINGER: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let shared = &path_lock.shared;
     let number = path_lock.client.cleanup.number(1);
     let at = Arrival::new(number, ask.admission == Admission::Again);
-    let (reply, told) = oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     let ahead = match shared.arrive(ask.kind, at, deadline, waiter(ask, reply)) {
         Ok(grant) => return Ok(with_lease(&path_lock, grant, ask.lease)),
         Err(ahead) => ahead,
@@ -91,9 +91,9 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             (ask.kind == Kind::Exclusive).then_some(ahead)
         });
     }
-    begin(&path_lock, ask.kind);
+    start_or_wake_task(&path_lock, ask.kind);
     // Without an answer the task has ended with the client, or the client is drained.
-    match waker::contain(path_lock.client.unless_drained(told))
+    match waker::contain(path_lock.client.unless_drained(answer))
         .await
         .and_then(Result::ok)
     {
@@ -167,15 +167,15 @@ impl Drop for Leaves<'_> {
 
 /// Starts the task for the waiting callers of a kind, or wakes it if there is something for it to
 /// do.
-fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
+fn start_or_wake_task(path_lock: &Arc<PathLock>, kind: Kind) {
     let shared = &path_lock.shared;
     let starts = {
         let mut state = shared.state.lock();
-        match state.shared_attempts.of_mut(kind).task_sleeps_until {
+        match state.attempt_records.of_mut(kind).task_sleeps_until {
             // The task counts as running before it runs, so that a second caller does not start
             // another.
             None => {
-                state.shared_attempts.of_mut(kind).task_sleeps_until = Some(Instant::now());
+                state.attempt_records.of_mut(kind).task_sleeps_until = Some(Instant::now());
                 true
             }
             Some(until) => {
@@ -230,7 +230,7 @@ impl Drop for Task {
         // the drop of their senders as the answer, and a later caller starts another task.
         let waiting = {
             let mut state = self.shared.state.lock();
-            state.shared_attempts.of_mut(self.kind).task_sleeps_until = None;
+            state.attempt_records.of_mut(self.kind).task_sleeps_until = None;
             let waiters = state.path.waiters.of_mut(self.kind);
             waiters.attempt_ends();
             waiters.take_all()
@@ -264,7 +264,7 @@ impl Task {
             };
             tokio::select! {
                 biased;
-                result = result => self.ended(result),
+                result = result => self.handle_result(result),
                 () = self.shared.wake.of(self.kind).notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.due(),
             }
@@ -281,7 +281,7 @@ impl Task {
         let mut state = self.shared.state.lock();
         self.is_done = !state.path.waiters.of(self.kind).is_waited_for();
         if self.is_done {
-            state.shared_attempts.of_mut(self.kind).task_sleeps_until = None;
+            state.attempt_records.of_mut(self.kind).task_sleeps_until = None;
         }
         self.is_done
     }
@@ -295,7 +295,7 @@ impl Task {
             // The ticket of the last attempt is taken out before the next attempt begins, because
             // the callers of the next may leave at once, with a ticket that would replace this one.
             let is_over = !state.path.waiters.of(self.kind).is_under_way();
-            let ended = is_over.then(|| state.shared_attempts.of_mut(self.kind).end());
+            let ended = is_over.then(|| state.attempt_records.of_mut(self.kind).end());
             let waiters = state.path.waiters.of_mut(self.kind);
             // The attempt reports to the first caller whether it waits, and its grant has that
             // caller's line of code until a caller has it.
@@ -319,7 +319,7 @@ impl Task {
             self.shared
                 .state
                 .lock()
-                .shared_attempts
+                .attempt_records
                 .of_mut(self.kind)
                 .progress = Some(progress);
         }
@@ -327,22 +327,24 @@ impl Task {
         let now = Instant::now();
         let waiters = state.path.waiters.of(self.kind);
         let waits = if waiters.is_waited_for() {
-            LONGEST
+            LONGEST_SLEEP
         } else {
             LINGER
         };
         let until = now.checked_add(waits).unwrap_or(now);
         let next = waiters.next_late();
         let until = next.map_or(until, |(deadline, _)| deadline.min(until));
-        let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
+        let until = self
+            .next_lookup(&state)
+            .map_or(until, |(at, _)| at.min(until));
         // A caller that arrives from here on wakes the task if its deadline is earlier than this.
-        state.shared_attempts.of_mut(self.kind).task_sleeps_until = Some(until);
+        state.attempt_records.of_mut(self.kind).task_sleeps_until = Some(until);
         Some(until)
     }
 
     /// Returns when to look up the first contender, for the error of the next caller to time out,
     /// and that caller's deadline; `None` if that has been done.
-    fn question(&self, state: &SharedState) -> Option<(Instant, Instant)> {
+    fn next_lookup(&self, state: &SharedState) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.path.waiters.of(self.kind).next_late()?;
         let at = ask_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
@@ -355,16 +357,16 @@ impl Task {
             return;
         };
         let now = Instant::now();
-        let question = self
-            .question(&self.shared.state.lock())
+        let lookup = self
+            .next_lookup(&self.shared.state.lock())
             .filter(|(at, _)| *at <= now);
-        if let Some((_, deadline)) = question {
+        if let Some((_, deadline)) = lookup {
             self.asked = Some(deadline);
             if deadline > now {
                 ask_first(&path_lock);
             }
         }
-        self.late(&path_lock, now);
+        self.end_late_waits(&path_lock, now);
     }
 
     /// Records that no attempt is under way, and cancels the last one.
@@ -373,7 +375,7 @@ impl Task {
             .shared
             .state
             .lock()
-            .shared_attempts
+            .attempt_records
             .of_mut(self.kind)
             .end();
         self.cancel_attempt(ended);
@@ -388,7 +390,7 @@ impl Task {
     }
 
     /// Handles the result of the attempt.
-    fn ended(&mut self, result: Result<Grant, TryLockError>) {
+    fn handle_result(&mut self, result: Result<Grant, TryLockError>) {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's
         // flush waits until the grant has come back.
         let _pending = result.as_ref().ok().map(|grant| grant.held.ticket());
@@ -413,14 +415,14 @@ impl Task {
     }
 
     /// Ends the waits that are over.
-    fn late(&mut self, path_lock: &PathLock, now: Instant) {
+    fn end_late_waits(&mut self, path_lock: &PathLock, now: Instant) {
         let kind = self.kind;
         // Contenders of earlier sessions may be gone.
         let session = path_lock.client.live().map(|session| session.number);
         let (late, grants, waiting, is_abandoned) = {
             let mut state = self.shared.state.lock();
             let late = state.path.waiters.of_mut(kind).late(now);
-            let grants = state.shared_attempts.of_mut(kind).grants_in(session);
+            let grants = state.attempt_records.of_mut(kind).grants_in(session);
             let waiting = state.waiting(kind);
             let is_abandoned = state.path.waiters.of_mut(kind).abandon_attempt();
             (late, grants, waiting, is_abandoned)

@@ -176,7 +176,7 @@ impl FirstSeen {
     }
 
     /// Returns whether the first contender must be looked up.
-    pub(crate) fn begin(&self) -> bool {
+    pub(crate) fn begin_lookup(&self) -> bool {
         let mut seen = self.0.lock();
         let asks =
             seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);

@@ -416,7 +416,7 @@ impl PathLock {
     /// (docs/protocol.md#live-contender).
     pub(crate) fn ahead_of_try(&self, kind: Kind) -> Option<Ahead> {
         let mut holders = self.holders();
-        holders.retain(|holder| holder.held.is_had());
+        holders.retain(|holder| holder.held.is_received());
         first_for(kind, holders).map(|holder| self.ahead(&holder))
     }
 

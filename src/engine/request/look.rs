@@ -196,7 +196,7 @@ pub(crate) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Er
 /// Returns an error if this client has refused orphans in the directory, after asking for their
 /// deletion once more. With `ahead`, a list and the name of a contender, only contenders ahead of
 /// that one count (docs/protocol.md#refused-orphan).
-pub(crate) async fn orphaned(
+pub(crate) async fn refused_orphan_error(
     path_lock: &PathLock,
     session: &Session,
     kind: Kind,
@@ -252,8 +252,11 @@ pub(crate) enum InTheWay {
     Nothing,
     /// Live contenders.
     Live(Ahead),
-    /// Only nodes of this session that are being deleted. Has the server path of the last.
-    Leaving(String),
+    /// Only nodes of this session that are being deleted. `last` is the server path of the last of
+    /// them.
+    Leaving {
+        last: String,
+    },
 }
 
 impl InTheWay {
@@ -261,7 +264,7 @@ impl InTheWay {
     pub(crate) fn ahead(self) -> Option<Ahead> {
         match self {
             Self::Live(ahead) => Some(ahead),
-            Self::Nothing | Self::Leaving(_) => None,
+            Self::Nothing | Self::Leaving { .. } => None,
         }
     }
 }
@@ -289,8 +292,8 @@ pub(crate) fn in_the_way(
         }
         leaving = Some(name);
     }
-    leaving.map_or(InTheWay::Nothing, |name| {
-        InTheWay::Leaving(path_lock.path.child(name))
+    leaving.map_or(InTheWay::Nothing, |name| InTheWay::Leaving {
+        last: path_lock.path.child(name),
     })
 }
 
@@ -405,7 +408,7 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
     let first = &path_lock.first_seen;
     // If a hold of this client excludes all others, the error names the line that holds it, which
     // takes no request.
-    if !first.begin() || path_lock.is_first_by_itself() {
+    if !first.begin_lookup() || path_lock.is_first_by_itself() {
         return;
     }
     let Some(session) = path_lock.client.live() else {

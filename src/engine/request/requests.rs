@@ -236,7 +236,7 @@ pub(crate) async fn inspect(
             if path_lock.options.naming().family != Family::ReadWrite {
                 path_lock
                     .queue
-                    .with(|queue| queue.know(session.number, name));
+                    .with(|queue| queue.add_listed(session.number, name));
             }
             match session.check_owner(&stat) {
                 true => Answer::Is(own_node(name.to_owned(), &stat)),
@@ -306,7 +306,7 @@ pub(crate) async fn watch(
         seen.fired();
     }
     match meaning(session, event) {
-        Answer::Is(()) => AcquireEvent::Changed,
+        Answer::Is(()) => AcquireEvent::WaitOver,
         Answer::No(failure) => AcquireEvent::WatchFailed(failure),
     }
 }
@@ -336,7 +336,7 @@ pub(crate) async fn wait_for(
     let AttemptContext {
         path_lock, session, ..
     } = context;
-    let (wake, told) = oneshot::channel();
+    let (wake, notice) = oneshot::channel();
     let wait = |own| {
         path_lock
             .queue
@@ -347,12 +347,12 @@ pub(crate) async fn wait_for(
         // own node, which is not expected, the attempt lists too.
         return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
     }
-    match told.await {
+    match notice.await {
         Ok(Notice::HandedOver) => AcquireEvent::HandedOver,
         Ok(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
         // The node is gone without a hand-over to this one, or a newer session has begun. In each
         // case of doubt, and without a notice, the attempt lists.
-        Ok(_) | Err(_) => AcquireEvent::Changed,
+        Ok(_) | Err(_) => AcquireEvent::WaitOver,
     }
 }
 

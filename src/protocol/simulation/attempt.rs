@@ -20,7 +20,7 @@ impl World<'_> {
         let Role {
             kind,
             if_busy,
-            fair,
+            uses_fair_lock,
             ..
         } = match &mut self.callers[i].role {
             // An enumerated team has fixed roles. Callers of drawn schedules draw a new one for
@@ -34,7 +34,7 @@ impl World<'_> {
         self.attempts += 1;
         let caller = &mut self.callers[i];
         caller.if_busy = if_busy;
-        caller.fair = fair;
+        caller.uses_fair_lock = uses_fair_lock;
         caller.kind = kind;
         caller.number = self.attempts;
         caller.deleted_by_hand = false;
@@ -48,14 +48,14 @@ impl World<'_> {
             IfBusy::Wait
         };
         // Mutexes and fair locks share a queue, and so do readers and writers.
-        let reads = !self.in_memory() && self.choices.chance(140);
-        let fair = self.in_memory() && self.choices.chance(190);
+        let reads = !self.is_exclusive() && self.choices.chance(140);
+        let uses_fair_lock = self.is_exclusive() && self.choices.chance(190);
         let kind = if reads { Kind::Shared } else { Kind::Exclusive };
         Role {
             client: self.callers[i].client,
             kind,
             if_busy,
-            fair,
+            uses_fair_lock,
             downgrades: false,
             attempts: 0,
             holds_long: false,
@@ -99,12 +99,12 @@ impl World<'_> {
                 let Caller {
                     kind,
                     if_busy,
-                    fair,
+                    uses_fair_lock,
                     ..
                 } = self.callers[i];
                 // Only waiters of a fair lock wait in memory for a node of the same client. The
                 // other attempts watch it, like any other node.
-                let waits = if fair {
+                let waits = if uses_fair_lock {
                     OwnPredecessor::InMemory
                 } else {
                     OwnPredecessor::Watched
@@ -149,7 +149,7 @@ impl World<'_> {
                 } else {
                     // The lock is not handed over if it was lost, or if the outcome of a write is
                     // unknown.
-                    let hand_over = self.in_memory() && !self.choices.chance(36);
+                    let hand_over = self.is_exclusive() && !self.choices.chance(36);
                     self.release(i, name, hand_over);
                 }
             }
@@ -162,7 +162,7 @@ impl World<'_> {
                 // A watch may also end because the connection is interrupted. In both cases the
                 // attempt lists again.
                 if !self.directory.nodes.contains_key(&name) || self.choices.chance(16) {
-                    self.on(i, contender, AcquireEvent::Changed);
+                    self.on(i, contender, AcquireEvent::WaitOver);
                 } else {
                     self.waits_on(i, Doing::Watching(contender, name));
                 }
@@ -175,7 +175,7 @@ impl World<'_> {
                     // which this attempt watches now.
                     Some(Notice::Watch { predecessor }) => AcquireEvent::Inherited { predecessor },
                     // Only the servers can show who is first.
-                    Some(Notice::Look) => AcquireEvent::Changed,
+                    Some(Notice::Look) => AcquireEvent::WaitOver,
                     Some(notice) => panic!("{notice:?} to one that waits for a node"),
                     None => return self.waits_on(i, Doing::Waiting(contender, question)),
                 };
@@ -240,7 +240,7 @@ impl World<'_> {
     }
 
     fn downgrades_next(&mut self, i: usize) -> bool {
-        if self.in_memory() || self.callers[i].kind == Kind::Shared {
+        if self.is_exclusive() || self.callers[i].kind == Kind::Shared {
             return false;
         }
         match &mut self.callers[i].role {
@@ -252,7 +252,7 @@ impl World<'_> {
     /// Carries out a request that is not a create.
     pub(super) fn ask(&mut self, i: usize, contender: Acquiring, request: AcquireRequest) {
         let own = contender.queued_as().map(str::to_owned);
-        let (in_memory, fair) = (self.in_memory(), self.callers[i].fair);
+        let (is_exclusive, uses_fair_lock) = (self.is_exclusive(), self.callers[i].uses_fair_lock);
         let event = match request {
             AcquireRequest::Create => unreachable!("done by `may_create`"),
             AcquireRequest::WaitFor { before } => {
@@ -279,13 +279,13 @@ impl World<'_> {
             AcquireRequest::List => {
                 // The list decides what the attempt waits for next, so an earlier wait must not
                 // wake it.
-                if let Some(own) = own.filter(|_| in_memory) {
+                if let Some(own) = own.filter(|_| is_exclusive) {
                     self.queue(self.callers[i].client, |queue, session| {
                         queue.stop_waiting(session, &own);
                     });
                 }
                 // Only the attempts of a fair lock share lists.
-                if fair {
+                if uses_fair_lock {
                     return self.ask_list(i, contender, None);
                 }
                 self.callers[i].seen = self.directory.clock;
@@ -301,9 +301,9 @@ impl World<'_> {
             // A list has shown a node of a create without an answer. Its Stat shows that it is this
             // session's.
             AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
-                if in_memory {
+                if is_exclusive {
                     self.queue(self.callers[i].client, |queue, session| {
-                        queue.know(session, &name);
+                        queue.add_listed(session, &name);
                     });
                 }
                 let czxid = self.directory.czxids.get(&name).copied();
@@ -314,7 +314,7 @@ impl World<'_> {
             }
             AcquireRequest::Watch { predecessor } => {
                 // Waiters behind this node in memory inherit the watch if this attempt gives up.
-                if let Some(own) = own.filter(|_| fair) {
+                if let Some(own) = own.filter(|_| uses_fair_lock) {
                     self.queue(self.callers[i].client, |queue, session| {
                         queue.watch(session, &own, &predecessor);
                     });
@@ -449,10 +449,10 @@ impl World<'_> {
     }
 
     pub(super) fn create(&mut self, i: usize, contender: Acquiring) {
-        let (c, number, fair) = (
+        let (c, number, uses_fair_lock) = (
             self.callers[i].client,
             self.callers[i].number,
-            self.callers[i].fair,
+            self.callers[i].uses_fair_lock,
         );
         // Earlier requests of the session are decided before a new create.
         for other in self.callers_of(c) {
@@ -465,7 +465,7 @@ impl World<'_> {
         // The list is left out if the number of the new node may suffice: after grants that found
         // the lock free, or behind the last node of this client.
         let list_too = self.queue(c, |queue, session| {
-            !(expects || fair && queue.may_skip_list(session))
+            !(expects || uses_fair_lock && queue.may_skip_list(session))
         });
         // The next attempt may create now. Its request follows on the same connection, so its
         // number is greater.
@@ -500,7 +500,7 @@ impl World<'_> {
             let node = self.directory.create(self.owner(i), &beginning);
             self.callers[i].seen = self.directory.clock;
             if let (true, Child::Contender { sequence, .. }) = (
-                self.in_memory(),
+                self.is_exclusive(),
                 classify(&node.name, self.directory.naming),
             ) {
                 // A node that cleanup has to delete is not a live contender
@@ -524,7 +524,7 @@ impl World<'_> {
             }
             Answer::Is(node)
         };
-        if list_too && fair {
+        if list_too && uses_fair_lock {
             return self.ask_list(i, contender, Some(Creation { id, create }));
         }
         // A cut connection may lose the list, although the create was answered.

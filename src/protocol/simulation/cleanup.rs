@@ -116,9 +116,9 @@ impl World<'_> {
                 Fate::Answered => DeletionStage::Unclear,
             },
             // The client has its answer, and notifies the attempts that wait behind the node.
-            heard => {
+            answered => {
                 self.deletions.remove(k);
-                let how = match &heard {
+                let how = match &answered {
                     DeletionStage::Deleted => Gone::Deleted,
                     DeletionStage::HandedOver { to, at } => {
                         // The transaction has shown that the successor's node existed when it was

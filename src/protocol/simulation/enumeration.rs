@@ -165,7 +165,7 @@ impl Schedule<'_> {
         events.extend((0..directory.nodes.len()).map(Event::DeleteNode));
         // The model of a downgrade does not know a missing directory, so only mutexes and fair
         // locks meet one.
-        if self.world.in_memory() {
+        if self.world.is_exclusive() {
             events.push(Event::RemoveDirectory);
             let watches = clients
                 .iter()
@@ -232,13 +232,13 @@ const MUTEX: Role = Role {
     client: 0,
     kind: Kind::Exclusive,
     if_busy: IfBusy::Wait,
-    fair: false,
+    uses_fair_lock: false,
     downgrades: false,
     attempts: 1,
     holds_long: false,
 };
 const FAIR: Role = Role {
-    fair: true,
+    uses_fair_lock: true,
     ..MUTEX
 };
 const READER: Role = Role {

@@ -24,7 +24,7 @@ impl World<'_> {
         }
         // Deletions that were carried out before the end are still reported to the client, as
         // answers that come late.
-        let unheard = |deletion: &PendingDeletion| {
+        let not_carried_out = |deletion: &PendingDeletion| {
             matches!(
                 deletion.at,
                 DeletionStage::New { .. }
@@ -33,7 +33,7 @@ impl World<'_> {
             )
         };
         self.deletions
-            .retain(|one| one.client != c || !unheard(one));
+            .retain(|one| one.client != c || !not_carried_out(one));
     }
 
     /// Another process deletes a node.

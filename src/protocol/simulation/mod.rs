@@ -38,7 +38,7 @@ use self::without_list::Knowledge;
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, OwnNode};
 use crate::protocol::downgrade::Downgrade;
 use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::local_queue::{LocalQueue, Notice, Told};
+use crate::protocol::local_queue::{LocalQueue, Notice, Outbox};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
@@ -82,7 +82,7 @@ struct Caller {
     kind: Kind,
     if_busy: IfBusy,
     /// Whether it uses a fair lock.
-    fair: bool,
+    uses_fair_lock: bool,
     /// The number of its attempt.
     number: u64,
     /// The beginning of the name of a create that was not answered, and that the server may still
@@ -105,7 +105,7 @@ struct Role {
     client: usize,
     kind: Kind,
     if_busy: IfBusy,
-    fair: bool,
+    uses_fair_lock: bool,
     /// Whether it downgrades its first hold, and how many attempts it makes.
     downgrades: bool,
     attempts: u32,
@@ -121,7 +121,7 @@ impl Caller {
             doing: Doing::Idle,
             kind: Kind::Exclusive,
             if_busy: IfBusy::Wait,
-            fair: false,
+            uses_fair_lock: false,
             number: 0,
             late: None,
             ids: 0,
@@ -247,7 +247,7 @@ impl<'a> World<'a> {
         let result = change(&mut client.queue, client.session);
         // As in the engine, the notices are taken with the decision and sent after it, when nothing
         // is locked.
-        let Told { notices, no_list } = client.queue.take_told();
+        let Outbox { notices, no_list } = client.queue.take_outbox();
         for ((i, question), notice) in notices {
             assert!(
                 self.answered.insert(question),
@@ -288,7 +288,8 @@ impl<'a> World<'a> {
             .collect()
     }
 
-    fn in_memory(&self) -> bool {
+    /// Returns whether the contenders are mutexes and fair locks, and no readers.
+    fn is_exclusive(&self) -> bool {
         self.directory.naming.family == Family::Exclusive
     }
 

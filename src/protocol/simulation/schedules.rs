@@ -35,7 +35,7 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
         let choice = world.choices.next();
         if choice < by_hand {
             // The model of a downgrade does not know a missing directory.
-            if world.in_memory() && world.choices.chance(40) {
+            if world.is_exclusive() && world.choices.chance(40) {
                 world.remove_directory();
             } else if !world.directory.nodes.is_empty() {
                 let n = world.choices.below(world.directory.nodes.len());

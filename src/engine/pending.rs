@@ -4,7 +4,7 @@
 //! file. This file starts no task and sends no request.
 //!
 //! ```text
-//!   call: `Pending`  <-- result, once: a grant or an error ---  task: `Caller`
+//!   call: `Pending`  <-- result, once: a grant or an error ---  task: `ReplySide`
 //!                    --- a ticket, when the caller leaves --->
 //!         `ProgressReceiver`  <-- what the task waits for ----  `ProgressSender`
 //! ```
@@ -50,7 +50,7 @@ pub(crate) struct Pending<T> {
 }
 
 /// The task's side of a call.
-pub(crate) struct Caller<T> {
+pub(crate) struct ReplySide<T> {
     pub(crate) reply: oneshot::Sender<Result<T, TryLockError>>,
     /// Receives a ticket when the caller leaves.
     pub(crate) cancelled: oneshot::Receiver<Ticket>,
@@ -62,7 +62,7 @@ impl<T> Pending<T> {
         client: &Arc<Core>,
         path: &LockPath,
         number: AttemptNumber,
-    ) -> (Self, Caller<T>) {
+    ) -> (Self, ReplySide<T>) {
         let (reply, result) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
         let (client, path) = (Arc::clone(client), path.clone());
@@ -73,7 +73,7 @@ impl<T> Pending<T> {
             cancel: Some(cancel),
             number,
         };
-        (pending, Caller { reply, cancelled })
+        (pending, ReplySide { reply, cancelled })
     }
 
     /// Returns the result if it is ready, once.
