@@ -219,6 +219,7 @@ impl MultiAttempt {
             // If another round asks for this member again, the node of this round may still have
             // its slot.
             self.tried = self.tried.max(index + 1);
+            let began = Instant::now();
             let (mut pending, progress) = run::start(&member.path_lock, ask, 1, Reply::Lock);
             let granted = tokio::select! {
                 biased;
@@ -230,14 +231,17 @@ impl MultiAttempt {
                 granted = pending.result() => granted,
             };
             let grant = granted.map_err(GivenUp::Denied)?;
+            let heartbeat_interval = grant.session.lease.rule.heartbeat_interval();
             let hold = Hold::new(Arc::clone(&member.path_lock), grant);
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
-            // The members that were held before have outlasted a wait, so another process does not
-            // delete each of their nodes, and the count of consecutive deletions begins again
+            // Two heartbeat periods after the wait began, a heartbeat that was sent in the wait has
+            // shown the nodes of the members that were held before. So another process does not
+            // delete each of these nodes, and the count of consecutive deletions begins again
             // (docs/protocol.md#waiter-without-node).
-            if progress.has_waited() && index > 0 && first_lost(&holds.0).is_none() {
+            let checked = began.elapsed() >= heartbeat_interval * 2;
+            if progress.has_waited() && checked && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }

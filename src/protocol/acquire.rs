@@ -401,7 +401,7 @@ impl Acquiring {
             // The server sent an invalid Stat, so the owner is still unknown. The repetition is
             // counted, because the list that follows leads to this request again.
             AcquireEvent::Inspected(Answer::Is(OwnNode { czxid: None, .. })) => {
-                self.pause(FailureKind::Unknown, AfterPause::Look)
+                self.failed(FailureKind::Unknown.into(), AfterPause::Look)
             }
             // The node is known to be the attempt's own, but not its place: others may have left
             // the queue since the last list, or another process may have deleted the node.
@@ -1338,6 +1338,12 @@ mod tests {
             let listed = AcquireEvent::Listed(list(&[name(A, 1)]));
             assert_eq!(contender.step(listed), inspect);
         }
+        contender.step(AcquireEvent::Inspected(Answer::Is(unsaid())));
+        let end = contender.step(AcquireEvent::GiveUp);
+        let AcquireStep::Finish(AcquireOutcome::NotGranted { why, .. }) = end else {
+            panic!("{end:?}")
+        };
+        assert!(matches!(why, NoGrant::KeptFailing(_)), "{why:?}");
     }
 
     /// A list that shows nothing of the create is no answer to it.

@@ -167,10 +167,17 @@ async fn repeated_lock_node_deletions_end_attempt() {
     assert_clean(&server, "deleted again and again").await;
 }
 
-/// The node is deleted each time the attempt waits at the head for permits of another client.
-// Shows: waiter-without-node
+/// The node is deleted each time the attempt waits at the head for permits of another client. In
+/// the second case the leases change, too, more often than the head checks its node.
+// Shows: waiter-without-node, semaphore-queue
 #[tokio::test]
 async fn deletions_while_waiting_end_attempt() {
+    for leases_change in [false, true] {
+        deleted_while_waiting(leases_change).await;
+    }
+}
+
+async fn deleted_while_waiting(leases_change: bool) {
     let (server, [holder]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let builder = Client::builder()
@@ -179,10 +186,33 @@ async fn deletions_while_waiting_end_attempt() {
     let client = connect_as(builder, &server).await;
     let id = session(&client);
     let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
+    let changes = async {
+        while leases_change {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            server.create(&format!("{LEASES}/other"), "").unwrap();
+            server.delete(&format!("{LEASES}/other")).unwrap();
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = deletes_heads(&server, id) => {}
+        () = changes => {}
+    }
+    let error = within("the end", attempt).await.unwrap().unwrap_err();
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { times: 3, .. }),
+        "{error}"
+    );
+    held.release().await.unwrap();
+    assert_clean(&server, "deleted while it waited").await;
+}
+
+/// Deletes the lock nodes of three heads of this session.
+async fn deletes_heads(server: &Server, id: i64) {
     let mut deleted = Vec::new();
     for _ in 0..3 {
         let earlier = deleted.clone();
-        until(&server, "the head", move |view| {
+        until(server, "the head", move |view| {
             let locks = view.children(LOCKS);
             locks.iter().any(|lock| !earlier.contains(lock))
                 && view.watches_on(LEASES).contains(&id)
@@ -192,13 +222,6 @@ async fn deletions_while_waiting_end_attempt() {
         server.delete(&format!("{LOCKS}/{lock}")).unwrap();
         deleted.push(lock);
     }
-    let error = within("the end", attempt).await.unwrap().unwrap_err();
-    assert!(
-        matches!(error, AcquireError::NodeDeleted { times: 3, .. }),
-        "{error}"
-    );
-    held.release().await.unwrap();
-    assert_clean(&server, "deleted while it waited").await;
 }
 
 // Shows: slots, permit-tokens

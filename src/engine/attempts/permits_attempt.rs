@@ -17,7 +17,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
 
@@ -138,10 +138,19 @@ struct AtHead<'a> {
     watches: Option<Watches>,
     /// The last look.
     seen: Option<Seen>,
-    /// Whether the lock node has outlasted a wait at the head.
-    has_outlasted_wait: bool,
+    check: LockNodeCheck,
     /// The directory or the node that the last request was about.
     directory: &'a LockPath,
+}
+
+/// The checks whether the lock node of a waiting head exists. They continue from one wait to the
+/// next, because leases may change more often than a check is due.
+struct LockNodeCheck {
+    /// When the next check is due.
+    at: Instant,
+    /// Whether a check has shown the node, so that deletions no longer count as consecutive
+    /// (docs/protocol.md#waiter-without-node).
+    has_outlasted_wait: bool,
 }
 
 impl<'a> InSession<'a> {
@@ -204,7 +213,10 @@ impl<'a> InSession<'a> {
             taking,
             watches: None,
             seen: None,
-            has_outlasted_wait: false,
+            check: LockNodeCheck {
+                at: Instant::now() + self.context.session.lease.rule.heartbeat_interval(),
+                has_outlasted_wait: false,
+            },
             directory: &semaphore.leases,
         };
         let outcome = loop {
@@ -244,7 +256,7 @@ impl<'a> InSession<'a> {
                 };
                 Ok(ControlFlow::Continue(AcquireEvent::Deleted {
                     node,
-                    waited: head.has_outlasted_wait,
+                    waited: head.check.has_outlasted_wait,
                 }))
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
@@ -428,7 +440,8 @@ impl<'a> InSession<'a> {
             }
         }
         self.queues(None);
-        let (lock, attempt) = (path_lock.path.child(&head.lock), &*self.attempt);
+        let (lock, check) = (path_lock.path.child(&head.lock), &mut head.check);
+        let attempt = &*self.attempt;
         let refused = refused_in(&semaphore.leases, session, &mut self.refusals);
         let change = async {
             tokio::select! {
@@ -444,14 +457,10 @@ impl<'a> InSession<'a> {
                 () = refused => PermitsEvent::WaitOver,
                 // Another process has deleted the lock node, so the next contender may be the head
                 // too.
-                () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
+                () = until_deleted(session, &lock, check) => PermitsEvent::LockDeleted,
             }
         };
-        let event = wait(self.context, Box::pin(change), self.stop).await?;
-        // A lock node that is deleted during the wait has not outlasted it, so the deletions still
-        // count as consecutive (docs/protocol.md#waiter-without-node).
-        head.has_outlasted_wait |= !matches!(event, PermitsEvent::LockDeleted);
-        Ok(event)
+        wait(self.context, Box::pin(change), self.stop).await
     }
 
     /// Records what a look shows, so that an error names these contenders even if the next request
@@ -555,13 +564,18 @@ impl From<Answer<()>> for PermitsEvent {
 /// Waits until a node of this session is known to be gone. No heartbeat checks the node of a
 /// waiter, so this function reads it in the period of the heartbeats
 /// (docs/protocol.md#semaphore-queue).
-async fn until_deleted(session: &Session, path: &str) {
+async fn until_deleted(session: &Session, path: &str, check: &mut LockNodeCheck) {
     loop {
-        tokio::time::sleep(session.lease.rule.heartbeat_interval()).await;
+        tokio::time::sleep_until(check.at.into()).await;
         let stat = session.request(|handle| async move { handle.check_stat(path).await });
-        // Without an answer the next round asks again.
-        if let Ok(Ok(None)) = stat.await {
-            return;
+        // If the wait ends while this request is under way, the next wait sends it again.
+        let stat = stat.await;
+        check.at = Instant::now() + session.lease.rule.heartbeat_interval();
+        match stat {
+            Ok(Ok(None)) => return,
+            Ok(Ok(Some(_))) => check.has_outlasted_wait = true,
+            // Without an answer the next round asks again.
+            Ok(Err(_)) | Err(SessionGone) => {}
         }
     }
 }

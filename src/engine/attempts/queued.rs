@@ -17,6 +17,7 @@ use crate::engine::pending::{Pending, ProgressReceiver};
 use crate::engine::request::look::{self, until_deadline};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::node_name::Kind;
+use crate::session::threads::waker::contain;
 
 /// How long `position` waits for another node when the known one is gone.
 const ANOTHER_NODE: Duration = Duration::from_secs(1);
@@ -67,7 +68,7 @@ impl Queued {
             biased;
             result = self.pending.result() => Some(result),
             // `None` means that the attempt has ended, and has a result.
-            Some(_) = self.progress.node() => None,
+            Some(_) = contain(self.progress.node()) => None,
         }
     }
 

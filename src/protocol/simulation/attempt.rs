@@ -289,11 +289,7 @@ impl World<'_> {
                     return self.ask_list(i, contender, None);
                 }
                 self.callers[i].seen = self.directory.clock;
-                AcquireEvent::Listed(if self.choices.chance(40) {
-                    Answer::no(FailureKind::Unknown)
-                } else {
-                    self.directory.list()
-                })
+                return self.list_alone(i, contender, None);
             }
             AcquireRequest::Inspect { .. } if self.choices.chance(40) => {
                 AcquireEvent::Inspected(Answer::no(FailureKind::Unknown))
@@ -347,6 +343,19 @@ impl World<'_> {
             });
         }
         assert!(!self.answered.contains(&question), "of this session");
+        self.callers[i].doing = Doing::ForList(contender, question, creation);
+    }
+
+    /// Sends a list for one attempt. The servers carry it out now, and its answer arrives in a
+    /// later step, so that changes come in between.
+    fn list_alone(&mut self, i: usize, contender: Acquiring, creation: Option<Creation>) {
+        let question = self.question();
+        // A cut connection may lose the list, although a create before it was answered.
+        let list = match self.choices.chance(40) {
+            true => Answer::no(FailureKind::Unknown),
+            false => self.directory.list(),
+        };
+        self.callers[i].listed = Some((question, list));
         self.callers[i].doing = Doing::ForList(contender, question, creation);
     }
 
@@ -527,18 +536,16 @@ impl World<'_> {
         if list_too && uses_fair_lock {
             return self.ask_list(i, contender, Some(Creation { id, create }));
         }
-        // A cut connection may lose the list, although the create was answered.
-        let list = list_too.then(|| match self.choices.chance(40) {
-            true => Answer::no(FailureKind::Unknown),
-            false => self.directory.list(),
-        });
+        if list_too {
+            return self.list_alone(i, contender, Some(Creation { id, create }));
+        }
         self.after_create(
             i,
             contender,
             AcquireEvent::Created {
                 id,
                 create,
-                list,
+                list: None,
                 standing,
             },
         );

@@ -171,11 +171,12 @@ async fn end(
         match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
             Ok(true) => return,
             Ok(false) => {
-                // From here on no server hears of the session, so it expires after T, at the next
-                // tick of the servers: a tick is at most T/2, unless `minSessionTimeout` is set.
+                // From here on no server hears of the session, so it expires after T and at most
+                // one and a half ticks: a follower reports its sessions every half tick, and the
+                // leader expires them at a tick, which is at most T/2 by default.
                 let session_id = ending.info.id();
                 log::debug!(%session_id, "an earlier session is left to expire");
-                return tokio::time::sleep(timeout.saturating_mul(3) / 2).await;
+                return tokio::time::sleep(timeout.saturating_mul(2)).await;
             }
             // A server whose answers are lost renews the session with each try, and needs time to
             // expire it.

@@ -111,6 +111,25 @@ async fn panicking_waker_closes_no_new_client() {
     drop(within("the lock", mutex(&client).lock()).await.unwrap());
 }
 
+/// The attempt wakes the caller of `enqueue` when it has its node.
+// Shows: contained-lines
+#[tokio::test]
+async fn panicking_waker_ends_no_queued_attempt() {
+    let (server, [client]) = with_clients(start(), connect).await;
+    let created = server.hold_reply(Match::op(Op::Create).session(session(&client)));
+    let lock = fair(&client);
+    let mut enqueuing = Box::pin(lock.enqueue());
+    let broken = Arc::new(TellingBroken::default());
+    let waker = Waker::from(Arc::clone(&broken));
+    let polled = enqueuing.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    within("the create", created.wait_hit()).await;
+    created.release();
+    within("the panic", broken.0.notified()).await;
+    let mut place = within("the place", enqueuing).await.unwrap();
+    drop(within("the grant", place.lock()).await.unwrap());
+}
+
 /// Wakers are foreign code, and run on the thread that reports the end of the session.
 // Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
