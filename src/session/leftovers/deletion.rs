@@ -129,14 +129,14 @@ pub(crate) async fn hand_over(
     let Some(next) = session.nodes.next_waiter(&own) else {
         return Ok(HandOver::NotDone);
     };
-    let heir = directory.child(&next);
-    let (own, heir) = (&own, &heir);
+    let next_path = directory.child(&next);
+    let (own, next_path) = (&own, &next_path);
     let answer = session.request(|handle| async move {
         let exchange = |writer: &mut zk::MultiWriter<'_>| {
             // Any version will do, because the name of a node is used only once
             // (docs/protocol.md#one-id-per-create). Others may write to a node to request its
             // revocation, which changes the version.
-            writer.add_check_version(heir, -1)?;
+            writer.add_check_version(next_path, -1)?;
             writer.add_delete(own, None)
         };
         session.commit(&handle, 2, exchange).await
