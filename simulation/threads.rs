@@ -119,7 +119,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     }
 }
 
-pub(crate) fn here<F: Future>(task: F) -> On<F> {
+pub(crate) fn on_this_thread<F: Future>(task: F) -> On<F> {
     On {
         host: current(),
         task: Box::pin(task),

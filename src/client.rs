@@ -372,14 +372,13 @@ impl Client {
     #[doc(alias = "Revoker")]
     #[doc(alias = "attemptRevoke")]
     pub async fn attempt_revoke(&self, node: &NodePath) -> Result<(), Error> {
-        let (core, asked) = (Arc::clone(&self.core), node.clone());
-        let asked = self
-            .core
-            .tasks
-            .start(async move { revoke::request_revocation(&core, &asked).await });
+        let request = self.core.tasks.start({
+            let (core, node) = (Arc::clone(&self.core), node.clone());
+            async move { revoke::request_revocation(&core, &node).await }
+        });
         // The task is not aborted if the caller leaves, because the outcome of a write must become
         // known.
-        asked
+        request
             .detach()
             .await
             .unwrap_or_else(|why| Err(revoke::not_asked(&self.core, node, why)))

@@ -17,11 +17,11 @@ use tracing::Metadata;
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The name of the thread that calls subscribers.
-const WATCH_THREAD: &str = "zk-watch";
+const JOURNAL_THREAD: &str = "zk-journal";
 
 /// Returns whether only this library's threads have logged.
 fn only_ours(threads: &BTreeSet<String>) -> bool {
-    threads.iter().all(|name| name == WATCH_THREAD)
+    threads.iter().all(|name| name == JOURNAL_THREAD)
 }
 
 #[derive(Default)]

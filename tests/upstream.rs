@@ -514,8 +514,8 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     tries
 }
 
-/// `Servers::repeated` relies on these pauses, and so does the frequency of spare connections. A
-/// test in virtual time, `pauses_between_tries_are_bounded`, shows that they are not longer.
+/// `Servers::repeated_list` relies on these pauses, and so does the frequency of spare connections.
+/// A test in virtual time, `pauses_between_tries_are_bounded`, shows that they are not longer.
 // Shows: reconnect
 #[tokio::test]
 async fn retry_pauses_are_as_documented() {

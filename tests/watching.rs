@@ -18,7 +18,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
 /// The name of the thread that calls subscribers.
-const WATCH_THREAD: &str = "zk-watch";
+const JOURNAL_THREAD: &str = "zk-journal";
 
 type Fields = BTreeMap<String, String>;
 
@@ -301,7 +301,7 @@ async fn only_observers_thread_reports() {
         .iter()
         .map(|received| received.thread.clone())
         .collect();
-    assert_eq!(threads, BTreeSet::from([WATCH_THREAD.to_owned()]));
+    assert_eq!(threads, BTreeSet::from([JOURNAL_THREAD.to_owned()]));
 }
 
 #[tokio::test]

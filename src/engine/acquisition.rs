@@ -78,7 +78,7 @@ impl ObservedCall {
         result: Result<T, E>,
         holds: impl FnOnce(&T) -> &[Hold],
     ) -> Result<T, E> {
-        let drained = || path_lock.client.refuses(&path_lock.path);
+        let drained = || path_lock.client.drained_error(&path_lock.path);
         // If the client is drained, the drop of the granted locks releases them.
         let result =
             result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));

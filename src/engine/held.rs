@@ -581,11 +581,11 @@ impl Held {
             // may still be next, and cleanup hands the lock over to it.
             orphan: Orphan::Hold {
                 name: node.as_ref().to_owned(),
-                hand_over: may_pass_on,
+                may_hand_over: may_pass_on,
             },
             number: self.number.attempt(),
             // The attempt has freed its slot with the grant, because a holder does not count.
-            until_gone: None,
+            slot: None,
             done,
         });
     }

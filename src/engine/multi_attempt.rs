@@ -102,7 +102,7 @@ impl Drop for Acquired {
 /// kind of `ask` is that of each member.
 pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
     let (client, path) = (members.client(), &members.first().path);
-    if let Some(closed) = client.refuses(path) {
+    if let Some(closed) = client.drained_error(path) {
         return Err(closed.into());
     }
     let (mut pending, ReplySide { reply, cancelled }) =

@@ -82,7 +82,7 @@ impl<T> Pending<T> {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return None,
             // The task has ended: with its runtime, or by a panic.
-            Err(TryRecvError::Closed) => Err(self.client.ended(&self.path).into()),
+            Err(TryRecvError::Closed) => Err(self.client.ended_error(&self.path).into()),
         };
         self.mark_taken();
         Some(result)
@@ -111,7 +111,7 @@ impl<T> Pending<T> {
         // drained.
         answer
             .and_then(Result::ok)
-            .unwrap_or_else(|| Err(self.client.ended(&self.path).into()))
+            .unwrap_or_else(|| Err(self.client.ended_error(&self.path).into()))
     }
 
     /// Returns the error of a call after the result was taken.

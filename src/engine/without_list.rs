@@ -70,7 +70,7 @@ use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::numbers::SessionNumber;
 use crate::protocol::without_list::frontier::{Frontier, Numbered, SessionFrontier};
-use crate::session::contents::limits::{WatchUse, Watching, changed};
+use crate::session::contents::limits::{WatchUse, Watching, watch_event};
 use crate::session::live::zk_session::Session;
 use crate::session::tasks::{CallTask, Tasks};
 use crate::session::threads::BoxFuture;
@@ -261,7 +261,7 @@ impl DirectoryWatch {
                     WatchState::Set(Box::new(SetWatch {
                         session: number,
                         czxid: stat.czxid,
-                        event: Box::pin(changed(watcher)),
+                        event: Box::pin(watch_event(watcher)),
                         states,
                         watching,
                         idle: 0,

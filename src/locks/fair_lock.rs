@@ -452,7 +452,7 @@ impl QueuedLock {
     /// Takes the outcome for the caller. If the client was drained before the caller took the
     /// grant, the lock is released.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
-        let drained = || self.path_lock.client.refuses(&self.path_lock.path);
+        let drained = || self.path_lock.client.drained_error(&self.path_lock.path);
         let outcome = self.outcome.take()?;
         Some(outcome.and_then(|guard| drained().map_or(Ok(guard), Err)))
     }

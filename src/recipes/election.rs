@@ -213,7 +213,7 @@ pub(crate) async fn until_leading(
             Ok(hold) => {
                 return path_lock
                     .client
-                    .refuses(&path_lock.path)
+                    .drained_error(&path_lock.path)
                     .map_or(Ok(hold), Err);
             }
             // No other try would change the outcome, because the client is closed, for example, or
@@ -429,7 +429,7 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
     let client = &path_lock.client;
     // On a client that grants no lock any more, `left` is dropped at the end of this function,
     // which reports that the candidate has left.
-    if !client.is_closed() && client.refuses(&path_lock.path).is_none() {
+    if !client.is_closed() && client.drained_error(&path_lock.path).is_none() {
         client
             .tasks
             .start(take_part(left, stopped, location))
@@ -531,7 +531,7 @@ async fn take_part(
     let LeftOnDrop { path_lock, reports } = &left;
     // The reason is `None` if the candidate decides to leave, and otherwise why no lock can be
     // acquired any more.
-    let why = || path_lock.client.refuses(&path_lock.path);
+    let why = || path_lock.client.drained_error(&path_lock.path);
     loop {
         let leading = tokio::select! {
             biased;

@@ -129,10 +129,10 @@ impl Core {
             Ok(Ok(flushed)) => flushed,
             Ok(Err(_)) => {
                 // An attempt that has left several nodes counts once.
-                let pending = self.cleanup.pending().borrow().count_before(limit);
+                let unfinished = self.cleanup.pending().borrow().count_before(limit);
                 let refused =
                     session.map_or(0, |session| session.nodes.refused_orphans(None).len());
-                match pending + refused {
+                match unfinished + refused {
                     // The answers have come in the meantime.
                     0 => Ok(()),
                     nodes => Err(ReleaseError::TimedOut {
@@ -196,12 +196,12 @@ impl Core {
     }
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
-    pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        self.is_drained().then(|| self.ended(path))
+    pub(crate) fn drained_error(&self, path: &LockPath) -> Option<AcquireError> {
+        self.is_drained().then(|| self.ended_error(path))
     }
 
     /// Returns the error of a call that acquires a lock whose client, or whose task, has ended.
-    pub(crate) fn ended(&self, path: &LockPath) -> AcquireError {
+    pub(crate) fn ended_error(&self, path: &LockPath) -> AcquireError {
         self.error(Purpose::Lock, path.user(), self.why_ended())
             .into()
     }

@@ -198,7 +198,7 @@ impl ClientState {
         self.sessions.lock().clone()
     }
 
-    fn know(&self, session: i64) {
+    fn remember_session(&self, session: i64) {
         let mut sessions = self.sessions.lock();
         if sessions.len() == KNOWN_SESSIONS {
             sessions.remove(0);
@@ -223,7 +223,7 @@ impl ClientState {
             ?timeout,
             "session established"
         );
-        self.know(id);
+        self.remember_session(id);
         // A call that reaches its deadline from now on was not delayed by the last failure to
         // connect.
         *self.why_no_session.lock() = None;
@@ -239,7 +239,7 @@ impl ClientState {
     fn publish_state(&self, state: ConnectionState) {
         contain_panic(|| {
             self.state
-                .send_if_modified(|told| std::mem::replace(told, state) != state);
+                .send_if_modified(|current| std::mem::replace(current, state) != state);
         });
     }
 
@@ -361,7 +361,7 @@ pub(super) async fn supervise(
         shared.publish_state(ConnectionState::Lost);
         if let Some(ending) = ending {
             // The nodes of the ended session would block other clients until it expires.
-            dialer.end_last(ending.of(&session, &cleanup));
+            dialer.end_last(ending.for_session(&session, &cleanup));
         }
         match end {
             // The servers may be slow and not hung, so the next session gives each of them more
@@ -477,7 +477,7 @@ async fn watch_session(
 
 /// The pause of a client without a session between two rounds of tries, unless a call needs a
 /// session (docs/protocol.md#next-round).
-const A_WHILE: Duration = Duration::from_secs(1);
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
 
 /// Establishes a session, unless the client is closed first; then there is no session to close.
 async fn next(shared: &ClientState, dialer: &mut Dialer) -> Result<zk::Client, CloseReason> {
@@ -507,8 +507,8 @@ async fn dial_on(shared: &ClientState, dialer: &mut Dialer) -> Option<zk::Client
             Err(error) => error,
         };
         // An error in the client's own options is permanent.
-        let goes_on = error.is_retryable();
-        if goes_on {
+        let is_retryable = error.is_retryable();
+        if is_retryable {
             log::warn!(%error, "no session yet; it is asked for again");
         } else {
             log::error!(%error, "no session; the next call that needs one tries again");
@@ -516,7 +516,7 @@ async fn dial_on(shared: &ClientState, dialer: &mut Dialer) -> Option<zk::Client
         shared.phase.send_replace(Phase::Down(error));
         tokio::select! {
             () = shared.wanted.notified() => {}
-            () = tokio::time::sleep(A_WHILE), if goes_on => {}
+            () = tokio::time::sleep(ROUND_PAUSE), if is_retryable => {}
         }
     }
 }
@@ -537,7 +537,7 @@ async fn close(
     shared.refuse(CloseReason::Closed);
     // `None` means that a server's answer had ended the session before the supervisor checked.
     if let Some(ending) = ending {
-        dialer.end_last(ending.of(session, cleanup));
+        dialer.end_last(ending.for_session(session, cleanup));
     }
     dialer.end_given_up();
     dialer.all_ended(session.timeout()).await

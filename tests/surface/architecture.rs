@@ -760,12 +760,12 @@ fn threads_start_in_one_place() {
                 "LocalSet",
             ],
         );
-        // `background::here` adds a set's tasks to it.
+        // `background::on_this_thread` adds a set's tasks to it.
         if code(&path).contains("JoinSet") {
-            let spawns = code(&path).replace(".spawn(here(", "");
+            let spawns = code(&path).replace(".spawn(on_this_thread(", "");
             assert!(
                 !spawns.contains(".spawn("),
-                "{} spawns without `background::here`",
+                "{} spawns without `background::on_this_thread`",
                 path.display()
             );
         }

@@ -273,7 +273,7 @@ async fn guards_share_one_trait() {
 const THREADS: [(&str, &str); 7] = [
     ("src/session/setup.rs", "zk-session"),
     ("src/session/live/session_lease.rs", "zk-lease"),
-    ("src/session/reports/journal.rs", "zk-watch"),
+    ("src/session/reports/journal.rs", "zk-journal"),
     ("src/session/dial/probe.rs", "zk-probe"),
     ("src/session/dial/spare.rs", "zk-spare"),
     ("src/session/dial/resources.rs", "zk-check"),

@@ -249,7 +249,7 @@ impl<'a> InSession<'a> {
                 number: self.context.number,
                 // The slot stays taken until the node is gone, so that cancelled calls in an outage
                 // do not accumulate nodes (docs/protocol.md#bounded-nodes).
-                until_gone: self.permit.clone(),
+                slot: self.permit.clone(),
                 done: None,
             });
         }

@@ -43,7 +43,7 @@ use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
     Taking, free, lease_beginning,
 };
-use crate::session::contents::limits::changed;
+use crate::session::contents::limits::watch_event;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::observer::How;
@@ -446,12 +446,12 @@ impl<'a> InSession<'a> {
         let change = async {
             tokio::select! {
                 biased;
-                event = changed(leases) => {
+                event = watch_event(leases) => {
                     // The look that follows shows which are left.
                     attempt.one_is_gone();
                     meaning(session, event).into()
                 }
-                event = changed(limit) => meaning(session, event).into(),
+                event = watch_event(limit) => meaning(session, event).into(),
                 // The deletion of a lease of this client was refused. The next look decides whether
                 // the permits of others suffice.
                 () = refused => PermitsEvent::WaitOver,

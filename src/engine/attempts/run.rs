@@ -99,7 +99,7 @@ pub(crate) async fn acquire_permits(
     wanted: u32,
     ask: Ask,
 ) -> Result<Vec<Hold>, TryLockError> {
-    if let Some(closed) = path_lock.client.refuses(&path_lock.path) {
+    if let Some(closed) = path_lock.client.drained_error(&path_lock.path) {
         return Err(closed.into());
     }
     if wanted == 0 {

@@ -43,7 +43,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Gets a lock for one caller, with others if the callers of its kind wait together. The attempt
 /// starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    if let Some(closed) = path_lock.client.refuses(&path_lock.path) {
+    if let Some(closed) = path_lock.client.drained_error(&path_lock.path) {
         return Err(closed.into());
     }
     let waits_together = path_lock.waits_together(ask.kind);

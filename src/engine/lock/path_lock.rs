@@ -523,7 +523,7 @@ impl PathLock {
 
     /// Returns the same of a call whose client has ended.
     pub(crate) fn ended(&self) -> AcquireError {
-        self.client.ended(&self.path)
+        self.client.ended_error(&self.path)
     }
 
     /// Returns the error of a lock that was lost before its caller had it, with no time left.

@@ -29,7 +29,7 @@ use crate::error::{AcquireError, Error, ErrorKind, Purpose, RequestFailure};
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
 use crate::protocol::queue::{Listing, Queue, Unusable};
-use crate::session::contents::limits::{WatchUse, changed};
+use crate::session::contents::limits::{WatchUse, watch_event};
 use crate::session::contents::nodes::RefusedOrphan;
 use crate::session::leftovers::deletion::first_refused;
 use crate::session::live::zk_session::Session;
@@ -108,7 +108,7 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
         // The next list shows whether the node is gone, whatever the event was. Until then the
         // watch counts against the limit of the session.
         Ok(Some(Some((watcher, _watching)))) => {
-            drop(changed(watcher).await);
+            drop(watch_event(watcher).await);
             true
         }
         // The node was deleted before the watch was set.

@@ -26,7 +26,7 @@ use crate::protocol::local_queue::{Neighbour, Notice};
 use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
 use crate::protocol::numbers::AttemptNumber;
 use crate::protocol::queue::{Listing, Queue};
-use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
+use crate::session::contents::limits::{WatchUse, WindowSlot, watch_event};
 use crate::session::leftovers::cleanup::{CleanupItem, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
@@ -301,7 +301,7 @@ pub(crate) async fn watch(
     };
     // The handle is not kept during this wait, which may take hours
     // (docs/protocol.md#lent-session).
-    let event = changed(watcher).await;
+    let event = watch_event(watcher).await;
     if let Some(seen) = seen {
         seen.fired();
     }
@@ -457,7 +457,7 @@ pub(crate) fn delete_late_creates(
             // The attempt of this create has ended, so the node gets a new number: a flush that has
             // begun does not wait for it.
             number: path_lock.client.cleanup.number(1),
-            until_gone: None,
+            slot: None,
             done: None,
         });
     }

@@ -220,7 +220,7 @@ fn submit(hold: &LockRef, names: Vec<String>, done: Option<ReleaseReply>) {
         directory: hold.path_lock.path.clone(),
         orphan: Orphan::Nodes(names),
         number: hold.held.number.attempt(),
-        until_gone: None,
+        slot: None,
         done,
     });
 }

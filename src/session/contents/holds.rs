@@ -279,11 +279,11 @@ impl<L: SessionLock> Bound<L> {
         // at the same time one notifies the others, and the notified holds notify none.
         let holds = std::mem::take(&mut *bond.holds.lock());
         // A hold without references has been released, and has no holder to notify.
-        let told = holds.iter().filter_map(Weak::upgrade);
-        let told: Vec<_> = told
+        let notified = holds.iter().filter_map(Weak::upgrade);
+        let notified: Vec<_> = notified
             .filter_map(|hold| event(&hold).map(|event| (hold, event)))
             .collect();
-        if told.is_empty() {
+        if notified.is_empty() {
             // The session ends all holds of the value separately, so each reports its own path.
             return;
         }
@@ -292,7 +292,7 @@ impl<L: SessionLock> Bound<L> {
         bond.first_lost.get_or_init(|| path.into());
         // The lost hold is among them, and ignores the event. No mutex is locked here, because an
         // event calls wakers of other executors.
-        for (hold, event) in told {
+        for (hold, event) in notified {
             hold.on(event);
         }
     }

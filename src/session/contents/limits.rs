@@ -113,12 +113,12 @@ impl Drop for Watching {
 
 /// Waits for the event of a watch. `None` if the task that serves the session dies, in which case
 /// the library panics (docs/protocol.md#session-end).
-pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
+pub(crate) async fn watch_event(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
     // The client library panics in the poll in which it finds that its task has died. The caller
     // treats the missing event as a failure, which ends the session, and continues in the next one.
-    let mut changed = pin!(watcher.changed());
+    let mut event = pin!(watcher.changed());
     poll_fn(
-        |context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
+        |context| match catch_unwind(AssertUnwindSafe(|| event.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
             Err(_) => Poll::Ready(None),
@@ -143,11 +143,12 @@ pub(crate) async fn read_and_watch(
         .map(|(data, stat)| (data, stat, None))
 }
 
-/// Waits for a [change](changed) or, if there was no room for a watch, for the duration `poll`.
+/// Waits for the [event](watch_event) of a watch or, if there was no room for one, for the duration
+/// `poll`.
 pub(crate) async fn changed_or_after(watcher: Option<zk::OneshotWatcher>, poll: Duration) {
     match watcher {
         // The kind of the event does not matter, because the caller reads the node again.
-        Some(watcher) => drop(changed(watcher).await),
+        Some(watcher) => drop(watch_event(watcher).await),
         None => tokio::time::sleep(poll).await,
     }
 }

@@ -107,8 +107,11 @@ impl Dialer {
         {
             // The first session has no nodes, and its drop closes it.
             Ok(exchanged) => {
-                self.earlier
-                    .end(Ending::new(&handle), self.connector(right), self.repeated());
+                self.earlier.end(
+                    Ending::new(&handle),
+                    self.connector(right),
+                    self.repeated_list(),
+                );
                 Ok(exchanged)
             }
             Err(error) => {
@@ -124,13 +127,14 @@ impl Dialer {
     /// [`end_given_up`](Self::end_given_up).
     pub(crate) fn end_last(&mut self, ending: Ending) {
         let connector = self.connector(self.server_timeout);
-        self.earlier.end_last(ending, connector, self.repeated());
+        self.earlier
+            .end_last(ending, connector, self.repeated_list());
     }
 
     /// Ends the last session if the client has given it up, now that a server may be reachable.
     pub(crate) fn end_given_up(&mut self) {
         let connector = self.connector(self.server_timeout);
-        self.earlier.end_given_up(connector, self.repeated());
+        self.earlier.end_given_up(connector, self.repeated_list());
     }
 
     /// Waits until the servers have confirmed the end of all earlier sessions, for at most
@@ -153,10 +157,10 @@ impl Dialer {
     }
 
     /// Returns the list of servers that is passed to the client library.
-    fn repeated(&self) -> String {
+    fn repeated_list(&self) -> String {
         self.options
             .servers
-            .repeated(self.granted.unwrap_or(self.options.session_timeout))
+            .repeated_list(self.granted.unwrap_or(self.options.session_timeout))
     }
 
     fn connector(&self, server_timeout: Duration) -> zk::Connector {
@@ -186,10 +190,10 @@ impl Dialer {
         }
         let left = timeout.saturating_sub(began.elapsed());
         let connector = self.connector(server_timeout);
-        let repeated = self.repeated();
+        let repeated_list = self.repeated_list();
         let dialled = async {
             loop {
-                match waker::connect(connector.clone(), &repeated).await {
+                match waker::connect(connector.clone(), &repeated_list).await {
                     // The client library gives up after the session timeout, which may be shorter
                     // than the connect timeout.
                     Err(zk::Error::Timeout) => {}

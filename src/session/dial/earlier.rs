@@ -21,7 +21,7 @@ use crate::protocol::numbers::AttemptNumber;
 use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::{Session, expired_by_servers};
 use crate::session::reports::log;
-use crate::session::threads::background::here;
+use crate::session::threads::background::on_this_thread;
 use crate::session::threads::waker;
 
 /// The pause after a try to resume a session.
@@ -51,7 +51,7 @@ pub(crate) struct Ending {
     /// When the last write that was answered was sent.
     last_renewal: Option<Moment>,
     /// Makes a flush wait until this is dropped, if the session may have nodes.
-    _left: Option<Ticket>,
+    _ticket: Option<Ticket>,
 }
 
 impl Ending {
@@ -61,20 +61,20 @@ impl Ending {
             info: handle.session().clone(),
             timeout: handle.session_timeout(),
             last_renewal: None,
-            _left: None,
+            _ticket: None,
         }
     }
 
     /// Adds what is known of a session that was in use until now. If the session may have nodes,
     /// every flush waits for its end, because it is no longer known which callers left nodes in it,
     /// or when.
-    pub(crate) fn of(self, session: &Session, cleanup: &Cleanup) -> Self {
-        let _left = session
+    pub(crate) fn for_session(self, session: &Session, cleanup: &Cleanup) -> Self {
+        let _ticket = session
             .has_nodes()
             .then(|| cleanup.ticket(AttemptNumber::default()));
         Self {
             last_renewal: session.last_own_renewal(),
-            _left,
+            _ticket,
             ..self
         }
     }
@@ -107,7 +107,7 @@ impl Earlier {
         }
         let awaited = self.is_awaited.subscribe();
         self.ending
-            .spawn(here(end(ending, connector, servers, awaited)));
+            .spawn(on_this_thread(end(ending, connector, servers, awaited)));
     }
 
     /// Ends the former current session. If no server can be reached, its end begins with

@@ -6,7 +6,7 @@
 //! The list that is passed to the client library contains each server several times. The client
 //! library pauses after each pass over its list, longer each time, so a short list would be tried
 //! only a few times while a session lives. One pass over a list that is long enough takes the
-//! session timeout ([`Servers::repeated`]).
+//! session timeout ([`Servers::repeated_list`]).
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -184,7 +184,7 @@ impl Servers {
     /// a pass, except the first pass. The list is long enough that one pass takes a session
     /// timeout, and short enough that the pause before the pass takes at most half of that
     /// (docs/protocol.md#reconnect).
-    pub(crate) fn repeated(&self, session_timeout: Duration) -> String {
+    pub(crate) fn repeated_list(&self, session_timeout: Duration) -> String {
         // The client library shuffles its list, which spreads the repetitions of each server over a
         // pass.
         let times = addresses_per_pass(session_timeout).div_ceil(self.hosts.split(',').count());
@@ -241,7 +241,10 @@ mod tests {
         ] {
             let servers = Servers::parse(given).unwrap();
             assert_eq!(servers.given, given);
-            assert!(servers.repeated(TEN_SECONDS).starts_with(hosts), "{given}");
+            assert!(
+                servers.repeated_list(TEN_SECONDS).starts_with(hosts),
+                "{given}"
+            );
             assert_eq!(servers.namespace, namespace);
             assert_eq!(format!("{servers:?}"), format!("{given:?}"));
         }
@@ -253,10 +256,10 @@ mod tests {
     #[test]
     fn server_list_lasts_a_session_timeout() {
         let count = |given, ms| {
-            let repeated = Servers::parse(given)
+            let list = Servers::parse(given)
                 .unwrap()
-                .repeated(Duration::from_millis(ms));
-            repeated.split(',').count()
+                .repeated_list(Duration::from_millis(ms));
+            list.split(',').count()
         };
         for (session_timeout, addresses) in [
             (0, 1),
@@ -346,7 +349,7 @@ mod tests {
         assert_eq!(servers.given, "a:1, tcp+tls://b:2,[::1]:3/shop");
         assert!(
             servers
-                .repeated(TEN_SECONDS)
+                .repeated_list(TEN_SECONDS)
                 .starts_with("tcp+tls://a:1,tcp+tls://b:2,tcp+tls://[::1]:3,tcp+tls://a:1")
         );
         assert_eq!(servers.namespace, "/shop");

@@ -37,7 +37,7 @@ pub(crate) struct Spare {
     tries: SpareTries,
     /// How long no spare connection is tried after a try that may have interrupted one of the
     /// client library's tries.
-    rest: Duration,
+    pause_after_interruption: Duration,
 }
 
 /// The outcome of a try.
@@ -100,13 +100,13 @@ impl Spare {
             .with_fail_eagerly();
         let tries = session.lease.rule.spare_tries(server_timeout);
         // The client library's pause before the next try of a pass, and that try.
-        let rest = server_timeout.saturating_mul(2);
+        let pause_after_interruption = server_timeout.saturating_mul(2);
         Some(Self {
             connector,
             servers,
             info,
             tries,
-            rest,
+            pause_after_interruption,
         })
     }
 
@@ -260,8 +260,8 @@ impl Spare {
                     // Either the server closed this try because of the client library's try, or the
                     // reverse. No spare connection is tried for a while, so that the client
                     // library's try can finish.
-                    Tried::Closed => break Some(self.rest),
-                    Tried::Silent if is_slow => break Some(self.rest),
+                    Tried::Closed => break Some(self.pause_after_interruption),
+                    Tried::Silent if is_slow => break Some(self.pause_after_interruption),
                     // The next try begins at once, because its time comes before the limit of this
                     // one.
                     Tried::Silent => {}

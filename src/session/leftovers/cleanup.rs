@@ -15,7 +15,7 @@
 //! Each node, or each directory of creates whose outcome is unknown, has a task.
 //!
 //! ```text
-//!   a node                    --> `settle`: hand-over to the next waiter, or deletion --> done
+//!   a node                    --> `delete_orphan`: hand-over to a waiter, or deletion --> done
 //!   a create without answer   --> `settle_together`: a write, then a list of the directory
 //!                                     | the node of the create is there    | it is not there
 //!                                     v                                    v
@@ -49,7 +49,7 @@ use crate::session::leftovers::deletion::{
 use crate::session::live::zk_session::Session;
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
-use crate::session::threads::background::here;
+use crate::session::threads::background::on_this_thread;
 use crate::session::threads::waker::send_at_once;
 use crate::values::path::LockPath;
 
@@ -57,9 +57,9 @@ use crate::values::path::LockPath;
 pub(crate) enum Orphan {
     /// The node with this name, which exists or has existed.
     Node(String),
-    /// The node of a hold, for whose deletion other contenders wait. `hand_over` is whether the
+    /// The node of a hold, for whose deletion other contenders wait. `may_hand_over` is whether the
     /// lock may be handed over to the next attempt of this session; a lost lock may not.
-    Hold { name: String, hand_over: bool },
+    Hold { name: String, may_hand_over: bool },
     /// These nodes, which may exist. The nodes are deleted one after the other.
     Nodes(Vec<String>),
     /// The node of this create, whose outcome is unknown. If the node exists, its name begins with
@@ -79,7 +79,7 @@ pub(crate) struct CleanupItem {
     pub(crate) number: AttemptNumber,
     /// The slot of the attempt. The reference is dropped when the node is gone, which frees the
     /// slot.
-    pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
+    pub(crate) slot: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
     pub(crate) done: Option<ReleaseReply>,
 }
@@ -263,8 +263,8 @@ impl CleanupTasks {
             // submission is behind the deletion. Otherwise the create could overtake the deletion
             // of its client's last node, and would wait for that node. After a panic, the drop of
             // the item notifies its receiver.
-            if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
-                self.running.spawn(here(work));
+            if let Some(work) = send_at_once(Box::pin(clean_up_item(item, ticket))) {
+                self.running.spawn(on_this_thread(work));
             }
             return;
         }
@@ -272,16 +272,19 @@ impl CleanupTasks {
         match self.waiting.get_mut(&group) {
             // The group is being settled. Its list may have been sent before this create.
             Some(others) => others.push((item, ticket)),
-            None => self.settle(group, vec![(item, ticket)]),
+            None => self.begin_group(group, vec![(item, ticket)]),
         }
     }
 
     /// Starts one task that settles the creates of a group. Further creates of that group wait from
     /// now on.
-    fn settle(&mut self, group: CreateGroup, items: OpenItems) {
+    fn begin_group(&mut self, group: CreateGroup, items: OpenItems) {
         // The entry shows, even without items, that the group is being settled.
         self.waiting.insert(group.clone(), OpenItems::new());
-        let task = self.running.spawn(here(settle_together(items))).id();
+        let task = self
+            .running
+            .spawn(on_this_thread(settle_together(items)))
+            .id();
         self.settling.insert(task, group);
     }
 
@@ -294,14 +297,15 @@ impl CleanupTasks {
             Err(error) => (error.id(), OpenItems::new()),
         };
         for (item, ticket) in found {
-            self.running.spawn(here(alone(item, ticket)));
+            self.running
+                .spawn(on_this_thread(clean_up_item(item, ticket)));
         }
         // The group ends after a panic too. Otherwise the creates that have arrived since would
         // wait for a task that no longer exists.
         if let Some(group) = self.settling.remove(&task) {
             let more = self.waiting.remove(&group).unwrap_or_default();
             if !more.is_empty() {
-                self.settle(group, more);
+                self.begin_group(group, more);
             }
         }
     }
@@ -318,7 +322,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
     let Orphan::UnknownCreate { beginning, .. } = &first.orphan else {
         return found;
     };
-    let result = look_behind(&session, &directory, beginning).await;
+    let result = list_behind_write(&session, &directory, beginning).await;
     let by_id: HashMap<&str, &String> = match &result {
         Ok(children) => children
             .iter()
@@ -343,7 +347,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                 // No node exists, and none is expected any more. The id is remembered nevertheless,
                 // for a server that still has the request.
                 session.unknown_creates.remember(&directory, id);
-                drop(item.until_gone.take());
+                drop(item.slot.take());
                 finish(item.done, Ok(()));
             }
             // The session has ended, and the node with it, or the servers refuse the requests.
@@ -355,7 +359,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                     let path = directory.user();
                     log::error!(path, id, %source, "whether a lock node was created could not be found out");
                 }
-                drop(item.until_gone.take());
+                drop(item.slot.take());
                 finish(item.done, Err(error.clone()));
             }
         }
@@ -364,7 +368,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
 }
 
 /// Lists a directory once everything that the session sent before is decided.
-async fn look_behind(
+async fn list_behind_write(
     session: &Session,
     directory: &LockPath,
     beginning: &str,
@@ -391,17 +395,18 @@ async fn look_behind(
     .await
 }
 
-/// Deletes the node of an item. Leaves nothing else to do.
-async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
+/// Deletes the nodes of an item, and notifies the parties that wait for that. Leaves nothing to
+/// other tasks.
+async fn clean_up_item(item: CleanupItem, ticket: Ticket) -> OpenItems {
     let CleanupItem {
         session,
         directory,
         orphan,
         number: _,
-        until_gone,
+        slot,
         done,
     } = item;
-    let result = settle(&session, &directory, &orphan).await;
+    let result = delete_orphan(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
         let (node, error) = (node.as_str(), source);
         log::error!(node, %error, "a lock node could not be deleted and stays until its session ends");
@@ -417,14 +422,16 @@ async fn alone(item: CleanupItem, ticket: Ticket) -> OpenItems {
     }
     // The slot is free before the caller is notified that the node is gone, so that another attempt
     // may have it by then.
-    drop(until_gone);
+    drop(slot);
     finish(done, result);
     // The ticket is dropped last, so that a flush returns after all of this.
     drop(ticket);
     OpenItems::new()
 }
 
-async fn settle(
+/// Deletes the nodes of an orphan. The node of a hold is handed over instead, if it may be and a
+/// waiter of this client is next.
+async fn delete_orphan(
     session: &Session,
     directory: &LockPath,
     orphan: &Orphan,
@@ -436,21 +443,21 @@ async fn settle(
             .by_us(directory),
         Orphan::Hold {
             name,
-            hand_over: may,
+            may_hand_over,
         } => {
             // A hand-over replaces the deletion. If it is refused, nothing is deleted yet; if it is
             // not answered, the deletion may find that the node is gone.
-            let handed_over = if *may {
+            let handed_over = if *may_hand_over {
                 hand_over(session, directory, name).await?
             } else {
                 HandOver::NotDone
             };
-            let asked = match handed_over {
+            let may_be_deleted = match handed_over {
                 HandOver::Done => return Ok(()),
                 HandOver::NotDone => false,
                 HandOver::Unknown => true,
             };
-            delete_after(session, directory, name, &windows.releases, asked)
+            delete_after(session, directory, name, &windows.releases, may_be_deleted)
                 .await?
                 .by_us(directory)
         }

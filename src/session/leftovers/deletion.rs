@@ -13,16 +13,16 @@
 //!                                                           v v
 //!                                         delete_after, repeated until one of these:
 //!     ByUs         a request was answered                 its waiters inherit its wait, or list
-//!     PerhapsByUs  `NoNode` after an unanswered request   its waiters list
-//!     Before       `NoNode` to the first request          its waiters list
+//!     PerhapsByUs  `NoNode` after an unclear request      its waiters list
+//!     Before       `NoNode`, and no request was unclear   its waiters list
 //!     Refused      the node stays: a refused orphan       its waiters list
 //! ```
 //!
-//! A plain [`delete`] is repeated, and each repetition knows that an earlier request may have
-//! deleted the node. The owner of the node is notified how the node ended, because only a deletion
-//! by this client shows what happened to the waiters behind the node ([`Gone`]). A refusal makes
-//! the node a refused orphan (docs/protocol.md#refused-orphan), whose deletion a flush requests
-//! once more.
+//! A plain [`delete`] is repeated, and each repetition knows whether an earlier request may have
+//! deleted the node: one that was not answered, or whose answer leaves the outcome open. The owner
+//! of the node is notified how the node ended, because only a deletion by this client shows what
+//! happened to the waiters behind the node ([`Gone`]). A refusal makes the node a refused orphan
+//! (docs/protocol.md#refused-orphan), whose deletion a flush requests once more.
 
 use zookeeper_client as zk;
 
@@ -87,9 +87,10 @@ pub(crate) async fn first_refused(
 pub(crate) enum Deleted {
     /// This request deleted the node.
     ByUs,
-    /// An earlier request of this client, which was not answered, most likely deleted the node.
+    /// An earlier request of this client, whose outcome is unknown, most likely deleted the node.
     PerhapsByUs,
-    /// The node did not exist when this client first requested its deletion.
+    /// No request of this client can have deleted the node: none was sent before, or the servers
+    /// have carried out none of them.
     Before,
 }
 
@@ -128,14 +129,14 @@ pub(crate) async fn hand_over(
     let Some(next) = session.nodes.next_waiter(&own) else {
         return Ok(HandOver::NotDone);
     };
-    let heir = directory.child(&next);
-    let (own, heir) = (&own, &heir);
+    let next_path = directory.child(&next);
+    let (own, next_path) = (&own, &next_path);
     let answer = session.request(|handle| async move {
         let exchange = |writer: &mut zk::MultiWriter<'_>| {
             // Any version will do, because the name of a node is used only once
             // (docs/protocol.md#one-id-per-create). Others may write to a node to request its
             // revocation, which changes the version.
-            writer.add_check_version(heir, -1)?;
+            writer.add_check_version(next_path, -1)?;
             writer.add_delete(own, None)
         };
         session.commit(&handle, 2, exchange).await
@@ -189,34 +190,38 @@ pub(crate) async fn delete(
     delete_after(session, directory, name, window, false).await
 }
 
-/// Like [`delete`]; `asked` is whether an earlier request may have deleted the node.
+/// Like [`delete`]; `may_be_deleted` is whether an earlier request may have deleted the node.
 pub(crate) async fn delete_after(
     session: &Session,
     directory: &LockPath,
     name: &str,
     window: &Window,
-    mut asked: bool,
+    mut may_be_deleted: bool,
 ) -> Result<Deleted, ReleaseError> {
     let path = &directory.child(name);
-    let deleted = repeat_until_decided(session, directory, path, window, |handle| {
-        let asked_before = std::mem::replace(&mut asked, true);
-        async move {
+    let mut repetition = Repetition::for_cleanup(window);
+    let deleted = loop {
+        let request = |handle: zk::Client| async move {
             // The call sends the deletion. The owner is notified behind that: a create that is sent
             // from now on is answered after the deletion (docs/protocol.md#succession).
             let deletion = session.write(|| handle.delete(path, None));
             session.nodes.deletion_sent(path);
             match deletion.await {
                 Ok(()) => Ok(Deleted::ByUs),
-                // An earlier request without an answer was carried out, most likely.
-                Err(zk::Error::NoNode) if asked_before => Ok(Deleted::PerhapsByUs),
-                // The deletion was not requested before. Another process has deleted the node, or
-                // the node was never created.
+                // An earlier request without a clear answer was carried out, most likely.
+                Err(zk::Error::NoNode) if may_be_deleted => Ok(Deleted::PerhapsByUs),
+                // Another process has deleted the node, or the node was never created.
                 Err(zk::Error::NoNode) => Ok(Deleted::Before),
                 Err(error) => Err(error),
             }
+        };
+        match repetition.try_once(session, request).await {
+            Ok(Ok(deleted)) => break Ok(deleted),
+            // A server that was too busy has definitely not deleted the node.
+            Ok(Err(failure)) => may_be_deleted |= failure.kind == FailureKind::Unknown,
+            Err(unanswered) => break undecided(session, directory, path, unanswered),
         }
-    })
-    .await;
+    };
     match &deleted {
         Ok(Deleted::ByUs) => session.nodes.gone(path, Gone::Deleted),
         // Another process may have deleted the node, and the nodes before it or the directory too.
@@ -247,20 +252,27 @@ pub(crate) async fn repeat_until_decided<T: Send, F>(
 where
     F: Future<Output = Result<T, zk::Error>> + Send,
 {
-    match Repetition::for_cleanup(window)
+    Repetition::for_cleanup(window)
         .repeat(session, request)
         .await
-    {
-        Ok(answer) => Ok(answer),
-        Err(Unanswered::NoSession(SessionGone)) => session_ended(session, directory),
+        .or_else(|unanswered| undecided(session, directory, path, unanswered))
+}
+
+/// Returns the error of a request of cleanup that is not repeated any more.
+fn undecided<T>(
+    session: &Session,
+    directory: &LockPath,
+    path: &str,
+    unanswered: Unanswered<SessionGone>,
+) -> Result<T, ReleaseError> {
+    match unanswered {
+        Unanswered::NoSession(SessionGone) => session_ended(session, directory),
         // The policy of cleanup is never exhausted.
-        Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
-            Err(ReleaseError::Refused {
-                node: directory.to_user(path),
-                others: 0,
-                source: failure.cause,
-            })
-        }
+        Unanswered::Refused(failure) | Unanswered::GaveUp(failure) => Err(ReleaseError::Refused {
+            node: directory.to_user(path),
+            others: 0,
+            source: failure.cause,
+        }),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::session::contents::holds::LockNode;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
-use crate::session::threads::background::here;
+use crate::session::threads::background::on_this_thread;
 use crate::session::threads::clock;
 
 /// The limit on the size of the paths that one transaction checks, which is far below ZooKeeper's
@@ -72,7 +72,7 @@ pub(crate) async fn run(session: Arc<Session>) {
             at_once = false;
             sent = Some(clock::now());
             let session = Arc::clone(&session);
-            heartbeats.spawn(here(async move { send(&session).await }));
+            heartbeats.spawn(on_this_thread(async move { send(&session).await }));
             continue;
         }
         let wait = if by_clock {

@@ -44,7 +44,7 @@ pub(crate) struct SessionLease {
     connected: AtomicBool,
     /// Whether the lease was valid at the last notification. Waiting tasks are woken when this
     /// changes, not by each renewal.
-    told: watch::Sender<bool>,
+    validity: watch::Sender<bool>,
 }
 
 impl SessionLease {
@@ -55,7 +55,7 @@ impl SessionLease {
             last_renewal: Latest::default(),
             connected: AtomicBool::new(true),
             // The lease is not valid before the first renewal.
-            told: watch::Sender::new(false),
+            validity: watch::Sender::new(false),
         }
     }
 
@@ -114,27 +114,27 @@ impl SessionLease {
     /// it.
     pub(crate) fn check_valid(&self) -> bool {
         let mut valid = false;
-        self.told.send_if_modified(|told| {
+        self.validity.send_if_modified(|validity| {
             // The state is read under the lock of the channel, so that the later of two threads
             // determines the value.
             valid = self.is_valid();
-            std::mem::replace(told, valid) != valid
+            std::mem::replace(validity, valid) != valid
         });
         valid
     }
 
     /// Returns a receiver that changes whenever [`check_valid`](Self::check_valid) finds a change.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
-        self.told.subscribe()
+        self.validity.subscribe()
     }
 
     /// Waits until the lease is [valid](Self::is_valid). No lock is granted before that
     /// (docs/protocol.md#suspended).
     pub(crate) async fn until_valid(&self) {
-        let mut told = self.watch();
+        let mut validity = self.watch();
         while !self.check_valid() {
             // The sender lives as long as the session.
-            if told.changed().await.is_err() {
+            if validity.changed().await.is_err() {
                 return;
             }
         }

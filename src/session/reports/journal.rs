@@ -23,10 +23,10 @@ use crate::session::threads::background::{self, OfProcess};
 use crate::session::threads::waker::contain_panic;
 
 /// The number of waiting notes at which no further calls are observed.
-const MOST: usize = 65_536;
+const MAX_WAITING_NOTES: usize = 65_536;
 
 /// The thread's name. Linux shows at most fifteen characters.
-const NAME: &str = "zk-watch";
+const NAME: &str = "zk-journal";
 
 /// The target of spans and events of locks; other lines have those of their files.
 pub(crate) const TARGET: &str = "zookeeper_recipes::lock";
@@ -96,7 +96,7 @@ pub(crate) fn note(note: impl FnOnce() + Send + 'static) -> bool {
 /// Queues a note. Returns `false` if there is no room, or if the journal's thread cannot be
 /// started.
 pub(crate) fn note_if_room(note: impl FnOnce() + Send + 'static) -> bool {
-    journal_with_room(MOST).is_some_and(|journal| journal.send(Box::new(note)))
+    journal_with_room(MAX_WAITING_NOTES).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
 /// Returns the journal if fewer than `most` notes wait in it; otherwise counts a missed note.

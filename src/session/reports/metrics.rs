@@ -46,7 +46,7 @@ const NOT_GRANTED_REASONS: [&str; 6] = [
     "refused",
 ];
 
-/// How a lock was lost, and how a session ended.
+/// How a lock was lost, and how a session ended: the labels of `LostReason`.
 const LOST_REASONS: [&str; 8] = [
     "session_expired",
     "session_replaced",
@@ -231,4 +231,51 @@ pub(crate) fn session_ended(reason: &'static str) {
 
 pub(crate) fn missed(missed: u64) {
     counter!(MISSED).increment(missed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::LostReason;
+    use crate::session::reports::observer::How;
+
+    /// Returns the next variant, or the first one. A new variant does not compile until it has an
+    /// arm, and so an entry in the array.
+    fn next_how(how: Option<How>) -> Option<How> {
+        Some(match how {
+            None => How::List,
+            Some(How::List) => How::Succession,
+            Some(How::Succession) => How::Event,
+            Some(How::Event) => How::HandedOver,
+            Some(How::HandedOver) => How::Memory,
+            Some(How::Memory) => How::Shared,
+            Some(How::Shared) => return None,
+        })
+    }
+
+    /// See [`next_how`].
+    fn next_reason(reason: Option<LostReason>) -> Option<LostReason> {
+        Some(match reason {
+            None => LostReason::SessionExpired,
+            Some(LostReason::SessionExpired) => LostReason::SessionReplaced,
+            Some(LostReason::SessionReplaced) => LostReason::NodeDeleted,
+            Some(LostReason::NodeDeleted) => LostReason::LeaseExpired,
+            Some(LostReason::LeaseExpired) => LostReason::LeaseOver,
+            Some(LostReason::LeaseOver) => LostReason::Closed,
+            Some(LostReason::Closed) => LostReason::NotConverted,
+            Some(LostReason::NotConverted) => LostReason::GivenUp,
+            Some(LostReason::GivenUp) => return None,
+        })
+    }
+
+    #[test]
+    fn every_label_begins_at_zero() {
+        let hows = std::iter::successors(next_how(None), |how| next_how(Some(*how)));
+        let reasons = std::iter::successors(next_reason(None), |reason| next_reason(Some(*reason)));
+        assert_eq!(hows.map(How::label).collect::<Vec<_>>(), HOW);
+        assert_eq!(
+            reasons.map(LostReason::label).collect::<Vec<_>>(),
+            LOST_REASONS
+        );
+    }
 }

@@ -54,7 +54,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Returns the future of a task that is added to a set of tasks. A simulation wraps the future, so
 /// that the task runs on the simulated thread that adds it.
-pub(crate) fn here<F: Future>(task: F) -> F {
+pub(crate) fn on_this_thread<F: Future>(task: F) -> F {
     task
 }
 

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `zk-session` | one for each client | requests, heartbeats, attempts, cleanup |
 //! | `zk-lease` | one | notifies holders when a lease ends by the clock |
-//! | `zk-watch` | one, from the first report on | calls subscribers and recorders |
+//! | `zk-journal` | one, from the first report on | calls subscribers and recorders |
 //! | `zk-spare` | one for a client whose lease is at risk | heartbeats over spare connections |
 //! | `zk-probe` | one for each server, near the end of a connect timeout | asks the server |
 //! | `zk-check` | one, before the first connection | shows that a thread can be started |

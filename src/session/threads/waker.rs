@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
-use crate::session::threads::background::here;
+use crate::session::threads::background::on_this_thread;
 
 /// Polls a future with a waker that does not panic. Use this function for futures that the caller's
 /// executor polls, and that wait in a list with others for the end of a session or the loss of a
@@ -79,7 +79,9 @@ pub(crate) async fn connect(
 ) -> Result<zk::Client, zk::Error> {
     let servers = servers.to_owned();
     let mut connecting = JoinSet::new();
-    connecting.spawn(here(async move { connector.connect(&servers).await }));
+    connecting.spawn(on_this_thread(
+        async move { connector.connect(&servers).await },
+    ));
     match connecting.join_next().await {
         Some(Ok(connected)) => connected,
         Some(Err(_)) | None => Err(zk::Error::ConnectionLoss),

@@ -204,6 +204,40 @@ async fn throttled_release_repeats_refused_one_fails() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
+/// Only an answer that leaves the outcome open lets the release count a missing node as deleted by
+/// itself: between two throttled deletions, another party has deleted the node.
+// Shows: cleanup
+#[tokio::test]
+async fn throttled_release_reports_deletion_by_others() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let mutex = mutex(&client);
+    for (code, is_definite) in [
+        (-127, true),
+        (-119, true),
+        (-999, false),
+        (MARSHALLING_ERROR, false),
+    ] {
+        let guard = within("the grant", mutex.lock()).await.unwrap();
+        let node = guard.node();
+        let fault = server.fail(Match::op(Op::Delete).always(), code);
+        let release = tokio::spawn(guard.release());
+        within("the deletion", fault.wait_hit()).await;
+        server.delete(&node).unwrap();
+        fault.remove();
+        let released = within("the release", release).await.unwrap();
+        match released {
+            Ok(()) => assert!(!is_definite, "{code}"),
+            Err(ReleaseError::Lost(lost)) => {
+                assert_eq!(
+                    (lost.reason(), is_definite),
+                    (LostReason::NodeDeleted, true)
+                );
+            }
+            Err(error) => panic!("{code}: {error}"),
+        }
+    }
+}
+
 /// A request that was definitely not carried out is repeated by the policy, as often as it says and
 /// no more.
 // Shows: bounded-retries

@@ -323,8 +323,8 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     tries
 }
 
-/// The pauses of the client library, by which `Servers::repeated` goes, are as long as they are
-/// known to be (`tests/upstream.rs`), and no longer.
+/// The pauses of the client library, by which `Servers::repeated_list` goes, are as long as they
+/// are known to be (`tests/upstream.rs`), and no longer.
 // Shows: reconnect
 #[tokio::test]
 async fn pauses_between_tries_are_bounded() {
