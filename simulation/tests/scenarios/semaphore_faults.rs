@@ -188,6 +188,7 @@ async fn deleted_while_waiting(leases_change: bool) {
     let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
     let changes = async {
         while leases_change {
+            // The time is virtual. The head checks its node once a second.
             tokio::time::sleep(Duration::from_millis(100)).await;
             server.create(&format!("{LEASES}/other"), "").unwrap();
             server.delete(&format!("{LEASES}/other")).unwrap();
