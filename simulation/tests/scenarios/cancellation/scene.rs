@@ -8,7 +8,7 @@ use test_support::prelude::*;
 
 use crate::semaphore_faults::{LEASES, LIMIT, LOCKS, PATH, at_head, semaphore};
 
-/// The lock of a call.
+/// The lock that a call acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mutex,
@@ -343,7 +343,7 @@ fn call<G: Into<Grant>, E>(call: impl Future<Output = Result<G, E>> + Send + 'st
     Box::pin(async { Ok(call.await?.into()) })
 }
 
-/// The lock of a call.
+/// The lock that a call acquires.
 #[derive(Clone)]
 pub(super) enum Lock {
     Mutex(InterProcessMutex),
