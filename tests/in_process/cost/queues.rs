@@ -257,7 +257,7 @@ async fn writers_release_wakes_no_later_readers() {
         assert_eq!(requests(&server, session(&first)), [(Op::Delete, 1)]);
         assert_eq!(requests(&server, session(&second)), [(Op::GetChildren, 1)]);
         let counters = server.counters();
-        assert_eq!(counters.total_requests(), 2, "expected no request of a reader");
+        assert_eq!(counters.total_requests(), 2, "no reader asks anything");
         assert_eq!(counters.notifications(), 1);
 
         // All readers are now at the head of the queue.
