@@ -354,7 +354,7 @@ async fn call_without_lock_says_why() {
         .collect();
     assert_eq!(reasons, ["busy", "timed_out", "cancelled", "closed"]);
     assert!(denied[1].number("wait_ms") >= 1000.0, "{denied:?}");
-    // The holder's is closed too.
+    // The holder's span is closed too.
     let calls = capture.closed("lock.acquire", 5).await;
     assert_eq!(
         calls
