@@ -171,8 +171,8 @@ impl Watches {
         }
     }
 
-    /// Handles `checkWatches` as until 3.8, which walks from the path to its parents, for recursive
-    /// watches on these, and fails for a path without a slash.
+    /// Handles `checkWatches` as ZooKeeper does until 3.8: it walks from the path to its parents,
+    /// to find recursive watches on these, and fails for a path without a slash.
     fn check_parents(&self, targets: &[(Table, Mode)], path: &str) -> Result<(), ServerError> {
         let on = |table| self.entries.contains_key(&(table, path.to_owned()));
         let tables = [Table::Data, Table::Child]
