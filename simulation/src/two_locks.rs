@@ -82,7 +82,7 @@ impl Found {
         self.examples.extend(other.examples);
     }
 
-    /// Returns whether the lock did nothing of what no lock may do.
+    /// Returns whether the lock did nothing that no lock may do.
     pub fn is_fine(&self) -> bool {
         [self.overlaps, self.left, self.stuck, self.panics]
             .iter()
