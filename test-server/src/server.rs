@@ -938,8 +938,8 @@ impl Server {
         self.shared.change(|state| state.isolate(id, isolation))
     }
 
-    /// Ends the isolation of the member that serves a session. The session's connection is closed,
-    /// as ZooKeeper's members do when they rejoin.
+    /// Ends the isolation of the member that serves a session. This closes the session's
+    /// connection, as ZooKeeper's members do when they rejoin.
     pub fn heal(&self, id: i64) {
         self.shared.change(|state| state.heal(id));
     }

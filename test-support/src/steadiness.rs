@@ -22,7 +22,7 @@ impl Steadiness {
         let task = tokio::spawn(async move {
             loop {
                 let due = Instant::now() + Duration::from_millis(10);
-                // The machine stood still for as long as the task wakes late.
+                // The task wakes late by the time for which the machine stood still.
                 tokio::time::sleep_until(due.into()).await;
                 let mut longest = seen.lock().unwrap_or_else(PoisonError::into_inner);
                 *longest = longest.max(due.elapsed());

@@ -512,8 +512,8 @@ async fn waiter_order_outlives_directory() {
     assert_eq!(overtaken, 0, "{positions:?}");
 }
 
-/// Two clients take turns in the queue, as several instances do: a client may set enough watches
-/// for its waiters.
+/// Two clients take turns in the queue, as several instances do: a client must be able to set
+/// enough watches for its waiters.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn alternating_clients_have_enough_watches() {

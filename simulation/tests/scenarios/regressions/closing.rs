@@ -188,7 +188,7 @@ async fn close_confirms_no_abandoned_session() {
     }
 }
 
-/// A guard was dropped after the client gave its session up: a flush waits for its node.
+/// A guard was dropped after the client gave its session up: a flush waits for the guard's node.
 // Shows: flush
 #[tokio::test]
 async fn flush_waits_for_abandoned_session() {
