@@ -180,8 +180,8 @@ pub(crate) enum Greeting {
     Accepted(Frame),
     /// The session does not exist. The connection is closed.
     Refused(Frame),
-    /// The create of a session failed as a request, whose reply is none to a connect. ZooKeeper
-    /// leaves the connection open, and replies to nothing.
+    /// The create of a session failed like an ordinary request, so the reply is not that to a
+    /// connect. ZooKeeper leaves the connection open, and replies to nothing.
     Failed(Frame),
 }
 

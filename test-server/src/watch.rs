@@ -1,4 +1,4 @@
-//! The watches. They belong to connections, and are removed with them.
+//! The watches, which belong to connections and are removed with them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Watches {
         }
     }
 
-    /// Returns the tables and modes that a kind of watches means. Kinds: 1 child, 2 data, 3 any, 4
+    /// Returns the tables and modes of a kind of watches. Kinds: 1 child, 2 data, 3 any, 4
     /// persistent, 5 recursive.
     fn targets(&self, kind: i32) -> Result<Vec<(Table, Mode)>, ServerError> {
         let (data, child) = (Table::Data, Table::Child);

@@ -233,7 +233,7 @@ async fn cancelled_create_keeps_its_slot() {
 }
 
 /// A release is sent although the deletions of abandoned waits fill the window: others wait for the
-/// released lock, and nobody waits for a caller that gave up.
+/// released lock, but not for callers that gave up.
 // Shows: request-window
 #[tokio::test]
 async fn release_overtakes_abandoned_waits() {
