@@ -315,7 +315,7 @@ impl World {
                 3 => {
                     server.stop_async().await;
                     sleep(Duration::from_millis(rng.range(1, 2_000))).await;
-                    server.restart_async().await.expect("it was stopped");
+                    server.restart_async().await.expect("a stopped server");
                 }
                 4 | 5 => {
                     let op = *rng.pick(&[Op::Create, Op::Delete, Op::GetChildren, Op::GetData]);

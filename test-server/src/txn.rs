@@ -499,7 +499,7 @@ mod tests {
             let below = create(&format!("{path}/b"), opcode::CREATE2, 0);
             assert!(
                 apply(&mut tree, ANONYMOUS, &[below], Stamp::default()).is_ok(),
-                "it is a container"
+                "a container may have children"
             );
             let mut tree = Tree::new();
             let below = create(&format!("{path}/b"), opcode::CREATE2, 0);

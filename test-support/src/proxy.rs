@@ -691,7 +691,7 @@ mod tests {
             assert_eq!(proxy.connections(), 0);
             assert!(
                 TcpStream::connect(proxy.address()).is_ok(),
-                "it still listens"
+                "expected the proxy to listen still"
             );
         }
     }

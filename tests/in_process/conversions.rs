@@ -150,7 +150,7 @@ async fn refused_downgrade_returns_the_writer() {
     let TryLockError::WouldBlock { contention, .. } = busy else {
         panic!("{busy}")
     };
-    assert!(contention.holder.is_some(), "it is a writer");
+    assert!(contention.holder.is_some(), "expected a writer");
     within("the downgrade", writer.downgrade())
         .await
         .unwrap()

@@ -32,7 +32,7 @@ async fn blocked_executor_keeps_no_leased_lock() {
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
     assert!(
         guard
-            .while_held(async { panic!("this is too late") })
+            .while_held(async { panic!("the future ran after the loss") })
             .await
             .is_err()
     );

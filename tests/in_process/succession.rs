@@ -183,7 +183,7 @@ async fn watch_ignores_readers_of_earlier_directory() {
     let follows = queue(&server)
         .iter()
         .any(|node| node.ends_with(&format!("__READ__{next:010}")));
-    assert!(follows, "it got the number that would follow");
+    assert!(follows, "expected the next number");
     writer.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
     third.release().await.unwrap_err();

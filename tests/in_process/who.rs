@@ -224,7 +224,7 @@ async fn unanswered_deletion_is_repeated() {
             within("the answer", lock.break_lock(&holder))
                 .await
                 .unwrap(),
-            "it was there"
+            "the node existed"
         );
         assert_eq!(fault.hits().len(), 1);
         assert_eq!(queue(&server), [""; 0]);
@@ -253,7 +253,10 @@ async fn repeated_deletion_spares_recreated_node() {
     within("the deletion", fault.wait_hit()).await;
     make();
     server.refuse_connections(false);
-    assert!(within("the answer", breaks).await.unwrap());
+    assert!(
+        within("the answer", breaks).await.unwrap(),
+        "the node existed"
+    );
     assert_eq!(queue(&server), [NODE], "expected the new node to be spared");
 }
 

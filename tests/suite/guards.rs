@@ -116,7 +116,7 @@ async fn guard_knows_path_and_node(env: &Env) {
     let node = guard.node();
     let name = node
         .strip_prefix(&format!("{path}/"))
-        .expect("it is below the lock's path");
+        .expect("a node below the lock's path");
     // The name has Curator's form: `_c_`, a UUID, `-lock-` and ten digits.
     let (id, number) = name
         .strip_prefix("_c_")

@@ -264,10 +264,7 @@ async fn waiter_order_outlives_session() {
     held.release().await.unwrap();
     let mut sorted = positions.clone();
     sorted.sort_unstable();
-    assert_eq!(
-        positions, sorted,
-        "the waiters came in another order"
-    );
+    assert_eq!(positions, sorted, "the waiters came in another order");
 }
 
 /// The predecessor gave up, and the servers refused at first to delete its node: the client asks

@@ -308,7 +308,11 @@ async fn refused_credentials_reach_every_caller() {
     );
     let release = within("the release", release).await.unwrap();
     assert!(matches!(release, Err(ReleaseError::Lost(_))), "{release:?}");
-    assert_eq!(server.children(OTHER).len(), 1, "it was not deleted");
+    assert_eq!(
+        server.children(OTHER).len(),
+        1,
+        "expected the node to be left"
+    );
     assert!(!busy.is_held());
     let closed = within("the close", client.close()).await;
     assert!(

@@ -152,7 +152,11 @@ async fn reader_behind_writer_names_reading_holders() {
     else {
         panic!("{error}")
     };
-    assert_ne!(first, &inside.node(), "expected the node that the reader waits for");
+    assert_ne!(
+        first,
+        &inside.node(),
+        "expected the node that the reader waits for"
+    );
     assert_eq!(held_by(&error).node(), &inside.node());
     inside.release().await.unwrap();
     within("the writer", writer)

@@ -28,7 +28,7 @@ async fn count(job: OnceJob, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, 
 fn already<T>(outcome: OnceOutcome<T>) -> (String, Duration) {
     match outcome {
         OnceOutcome::AlreadyRun { by, at, .. } => (by, at),
-        OnceOutcome::Ran(_) => panic!("it ran again"),
+        OnceOutcome::Ran(_) => panic!("the job ran again"),
     }
 }
 

@@ -656,7 +656,7 @@ pub(crate) fn signal_at_a_loss_ends_a_leader() {
         leader.signal(signal);
         server.resume(session);
         if signal == Signal::HUP {
-            assert_eq!(leader.line(), "up", "it contends again");
+            assert_eq!(leader.line(), "up", "expected a second term");
             leader.signal(Signal::USR1);
         }
         assert_eq!(leader.line(), "", "{signal:?} ends it");

@@ -118,7 +118,11 @@ pub(crate) fn status_watches() {
 pub(crate) fn revoke() {
     let server = server();
     let servers = server.connect_string();
-    assert_eq!(run(zklock(&servers, "revoke /a", "")).code, 1, "it is free");
+    assert_eq!(
+        run(zklock(&servers, "revoke /a", "")).code,
+        1,
+        "a free lock"
+    );
     let command = "trap 'echo asked; exit 9' TERM; echo held; while :; do sleep 0.01; done";
     let mut holder = Started::new(zklock(&servers, "/a", command));
     assert_eq!(holder.line(), "held");

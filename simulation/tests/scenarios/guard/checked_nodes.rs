@@ -59,7 +59,7 @@ async fn released_lock_is_not_reported_deleted() {
     within("the list", mutex(&client).participants())
         .await
         .unwrap();
-    assert_pending!(task::spawn(second_lost).poll(), "it was released");
+    assert_pending!(task::spawn(second_lost).poll(), "the guard was released");
 }
 
 // Shows: node-deleted-by-hand
@@ -211,7 +211,12 @@ async fn unreadable_root_stops_no_heartbeat() {
     server.reset_counters();
     let id = session(&waiter);
     let beats = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) >= 6;
-    until(&server, "six heartbeats, which take longer than a lease", beats).await;
+    until(
+        &server,
+        "six heartbeats, which take longer than a lease",
+        beats,
+    )
+    .await;
     assert_eq!(session(&waiter), id);
     guard.release().await.unwrap();
     within("the grant", waiting)

@@ -151,7 +151,7 @@ async fn lost_lock_stays_until_guards_drop() {
         let node = guard.node();
         assert!(
             !mutex(&holder).is_acquired_in_this_process(),
-            "it is not held any more"
+            "the lock is no longer held"
         );
         // A deletion at the loss would have been carried out by now.
         holder.flush(LONG).await.unwrap();

@@ -134,7 +134,7 @@ async fn unanswered_transaction_is_unknown() {
         matches!(unknown, Err(TransactionError::Unknown { .. })),
         "{unknown:?}"
     );
-    assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
+    assert_eq!(server.node("/data").unwrap().data, b"1", "a commit");
 }
 
 // Shows: data-limit

@@ -175,7 +175,11 @@ async fn flush_counts_only_remaining_nodes() {
     within("nothing to do", client.flush(SOON)).await.unwrap();
     server.reset_counters();
     within("nothing to do", client.flush(SOON)).await.unwrap();
-    assert_eq!(server.counters().requests(Op::Delete), 0, "expected the nodes to be forgotten");
+    assert_eq!(
+        server.counters().requests(Op::Delete),
+        0,
+        "expected the nodes to be forgotten"
+    );
 }
 
 // Shows: refused-orphan

@@ -48,7 +48,11 @@ async fn names_of_any_kind_are_ignored() {
         granted(waiting).await.release().await.unwrap();
     }
     strays.sort();
-    assert_eq!(server.children(DIRECTORY), strays, "expected the other nodes to be left alone");
+    assert_eq!(
+        server.children(DIRECTORY),
+        strays,
+        "expected the other nodes to be left alone"
+    );
 }
 
 /// A contender of another client library, with a long name and much data, is waited for like any

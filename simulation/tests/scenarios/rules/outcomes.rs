@@ -497,7 +497,10 @@ async fn found_node_must_belong_to_session() {
         })
         .await;
         assert!(!attempt.is_finished());
-        assert!(server.exists(&foreign), "it is not ours to delete");
+        assert!(
+            server.exists(&foreign),
+            "expected the foreign node to be spared"
+        );
         server.delete(&foreign).unwrap();
         let guard = granted(attempt).await;
         assert_eq!(queue(&server), [guard.node()]);

@@ -149,7 +149,10 @@ async fn busy_client_delays_others_by_milliseconds() {
         guard.release().await.unwrap();
     }
     let grants = server.counters().requests_of(session(&client), Op::Create);
-    assert!(grants < 200, "expected rows of holders, but {grants} nodes were created");
+    assert!(
+        grants < 200,
+        "expected rows of holders, but {grants} nodes were created"
+    );
     for task in &tasks {
         task.abort();
     }

@@ -146,7 +146,11 @@ async fn departing_waiter_closes_the_gap() {
         })
         .await;
         until(&server, "one watch per waiter", |view| view.watches() == 3).await;
-        assert_eq!(server.counters().notifications(), 1, "expected no other waiter to be notified");
+        assert_eq!(
+            server.counters().notifications(),
+            1,
+            "expected no other waiter to be notified"
+        );
         let mut ahead = held.node();
         for (waiter, client) in line.waiters.iter().zip(&line.clients) {
             assert!(!waiter.attempt.is_finished());
