@@ -6,8 +6,8 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --example article_mutex
 //! ```
 //!
-//! This is the program of an article about Curator, with one error less. There each task took an
-//! item off the stock if the stock was not below zero, so it sold one item too many. Here a task
+//! This is the program of an article about Curator, without one of its errors. There each task took
+//! an item off the stock if the stock was not below zero, so it sold one item too many. Here a task
 //! sells only if there is an item left.
 
 use std::sync::Arc;

@@ -139,7 +139,7 @@ struct Report {
 /// A kill, and how the holder observed it.
 #[derive(Debug, Serialize)]
 struct Kill {
-    /// From 1, as ZooKeeper numbers them.
+    /// The members, numbered from 1 as in ZooKeeper.
     members: Vec<usize>,
     had_the_leader: bool,
     had_the_holders_connection: bool,
@@ -236,7 +236,8 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
     eprintln!(
         "{rival_granted_after_seconds:8.3} s later the rival has it: token {rivals_token}, after {token}"
     );
-    // The servers go with this process; closing would wait for them if they are not well.
+    // The servers end with this process. Closing the client would wait for them if they do not
+    // answer.
     Ok(Report {
         members: MEMBERS,
         zookeeper: servers.version().map(str::to_owned),
@@ -281,7 +282,7 @@ async fn queue(
         Ok((granted, token))
     });
     let queued = async {
-        // No event announces it to other clients than the holder of the node before.
+        // No event announces the node to this client.
         while mutex.participants().await?.len() < 2 {
             tokio::time::sleep(PAUSE).await;
         }
@@ -318,7 +319,7 @@ async fn member_of(client: &Client, servers: &ZooKeeper) -> Result<usize, Error>
 
 fn start_again(servers: &ZooKeeper, members: &[usize]) -> Result<(), Error> {
     block_in_place(|| {
-        // First all of them: one alone has no quorum to serve with.
+        // All members start first, because one alone has no quorum.
         members
             .iter()
             .try_for_each(|&member| servers.start(member))?;
@@ -392,7 +393,7 @@ async fn kill(
     Ok((kill, lost))
 }
 
-/// Writes under the lock. One whose outcome is unknown is sent again, until the lock is lost.
+/// Writes under the lock. A write whose outcome is unknown is sent again, until the lock is lost.
 async fn write(guard: &LockGuard) -> Result<(), TransactionError> {
     loop {
         match guard

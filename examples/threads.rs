@@ -5,7 +5,7 @@
 //! cargo run --example threads -- read-write
 //! ```
 //!
-//! They print what `article_mutex` and `article_read_write` print, which run the same as tasks.
+//! The programs print what `article_mutex` and `article_read_write` print, which run as tasks.
 //! Eight threads, as in the article, share one client. `ZK_CONNECT=127.0.0.1:2181` names other
 //! servers than the one inside this process.
 

@@ -63,7 +63,8 @@ impl Drop for OpenOnDrop {
     }
 }
 
-/// Keeps the logging thread while the gate is closed; remembers who has logged, and what was lost.
+/// Blocks the logging thread while the gate is closed, and records which threads have logged and
+/// what was lost.
 fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
     // The log of the server in this process does not count.
     if !metadata.target().starts_with("zookeeper_recipes") {
@@ -83,7 +84,7 @@ fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
     }
 }
 
-/// A waker that keeps the session's thread while the gate is closed.
+/// A waker that blocks the session's thread while the gate is closed.
 struct Blocking;
 
 impl Wake for Blocking {
@@ -114,7 +115,7 @@ async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquir
 
 type Acquired = Result<LockGuard, AcquireError>;
 
-/// A single test, since the process has one subscriber.
+/// A single test, because a process has one subscriber.
 // Shows: telling-a-loss, no-lock-across-await, told-apart
 #[tokio::test]
 async fn blocked_log_delays_no_notification() {
@@ -221,7 +222,7 @@ async fn every_loss_is_logged_once() {
         assert_eq!(within("the loss", guard.lost()).await.reason(), reason);
         logged.push(node);
         while state().losses.len() < logged.len() {
-            within("what was lost in the log", LOGGED.notified()).await;
+            within("the loss in the log", LOGGED.notified()).await;
         }
         drop(guard);
     }
@@ -269,7 +270,7 @@ async fn blocked_session_thread_delays_no_lease_end() {
         assert_eq!(state.losses, [""; 0]);
     }
 
-    // The node goes, and the loss is logged, when the thread resumes.
+    // The node is deleted, and the loss is logged, when the thread resumes.
     open();
     let gone = node.clone();
     until(&server, "the end of the node", move |view| {
@@ -283,7 +284,7 @@ async fn blocked_session_thread_delays_no_lease_end() {
         .await
         .unwrap();
     while state().losses.is_empty() {
-        within("what was lost in the log", LOGGED.notified()).await;
+        within("the loss in the log", LOGGED.notified()).await;
     }
     client.close().await.unwrap();
     let losses = std::mem::take(&mut *state()).losses;
@@ -385,7 +386,7 @@ async fn blocked_session_thread_delays_no_loss() {
     server.resume(session(&client));
     open();
     while state().losses.len() < 5 {
-        within("what was lost in the log", LOGGED.notified()).await;
+        within("the loss in the log", LOGGED.notified()).await;
     }
     drop(within("the lock", calls.pop().unwrap()).await.unwrap());
     for node in [&first, &second] {

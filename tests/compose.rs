@@ -1,5 +1,5 @@
-//! Checks what can be read from `docker-compose.yml`: that it is the ensemble that the
-//! documentation promises. Not every machine has the engine that would run it.
+//! Checks, by reading `docker-compose.yml`, that it describes the ensemble that the documentation
+//! promises. Not every machine has an engine that could run it.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ fn compose() -> (Yaml<'static>, BTreeMap<String, Yaml<'static>>) {
     (file, services)
 }
 
-/// The reader has to resolve merge keys; a key of the mapping itself wins.
+/// Resolves merge keys, which the YAML reader leaves unresolved; a key of the mapping itself wins.
 fn merged(node: &Yaml<'static>) -> Yaml<'static> {
     let Some(own) = node.as_mapping() else {
         return node.clone();

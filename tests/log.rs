@@ -28,7 +28,7 @@ fn collect(metadata: &Metadata<'_>, text: &str) {
     }
 }
 
-/// A single test, since the process has one subscriber.
+/// A single test, because a process has one subscriber.
 #[tokio::test]
 async fn lock_events_are_logged() {
     listen_to_log(collect).unwrap();
@@ -56,7 +56,7 @@ enum Stop {
     Drop,
 }
 
-/// A client with every kind of open call and hold, which its user stops.
+/// Asserts that the stop of a client with every kind of open call and hold logs no warning.
 async fn orderly_stop_is_no_warning(how: Stop) {
     let (_server, [client, other]) = with_clients(start(), connect).await;
     let led = LeaderLatch::new(&client, "/leads").unwrap();

@@ -120,7 +120,7 @@ async fn cycles_leave_nothing() {
     }
     let grown = ALLOCATED.current_usage().saturating_sub(before);
     println!("{grown} bytes more after {CYCLES} cycles");
-    // One number left by each would be 24,000 bytes.
+    // If each cycle left one number, that would be 24,000 bytes.
     assert!(
         grown < 8 * CYCLES,
         "{grown} bytes more after {CYCLES} cycles"

@@ -105,7 +105,7 @@ fn values_of(field: &str) -> Vec<String> {
         .collect()
 }
 
-/// A single test, since the process has one recorder.
+/// A single test, because a process has one recorder.
 #[tokio::test]
 async fn lock_events_are_counted() {
     let metrics = PrometheusBuilder::new()
@@ -117,7 +117,8 @@ async fn lock_events_are_counted() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve::serve(listener, metrics));
 
-    // The counters of a client that never had a session begin, too, because an alert compares them.
+    // The counters also exist for a client that never had a session, because an alert compares
+    // them.
     let stopped = Server::start().unwrap();
     stopped.stop();
     let early = Client::connect_lazy(&stopped.connect_string()).unwrap();
@@ -284,7 +285,7 @@ async fn lock_events_are_counted() {
     let scraped = until(address, &format!("zookeeper_recipes_lock_held{read}"), 1.0).await;
     assert_eq!(scraped[&format!("zookeeper_recipes_lock_held{write}")], 0.0);
 
-    // The client has an orphan, a late beat, a loss, and an ended session.
+    // The client has an orphan, a late heartbeat, a loss, and an ended session.
     let held = within("the lock", mutex(&client, "/cache/late").lock())
         .await
         .unwrap();

@@ -101,7 +101,7 @@ async fn until_told(session: i64) {
     until_among(&ENDED, "session over", vec![format!("{session:#x}")]).await;
 }
 
-/// A single test, since the process has one subscriber.
+/// A single test, because a process has one subscriber.
 // Shows: telling-a-loss, no-lock-across-await, permits-unknown-outcome, contained-lines
 #[tokio::test]
 async fn panic_costs_a_line() {

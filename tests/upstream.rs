@@ -39,8 +39,7 @@ async fn connect(servers: &str) -> zk::Client {
         .unwrap()
 }
 
-/// Returns a server, and the session of a client that ends this long after its last message, not
-/// sooner or later.
+/// Returns a server, and a client whose session ends exactly this long after its last message.
 async fn impatient(session_timeout: Duration) -> (Server, zk::Client) {
     let server = Server::builder()
         .tick(session_timeout / 20)
@@ -217,7 +216,7 @@ fn descriptor_shortage_ends_the_reactor() {
         setrlimit(Resource::Nofile, before).unwrap();
         // Neither timers nor sockets wake a task any more, which only time shows.
         let later = tokio::time::timeout(A_WHILE, zk::Client::connect(&servers)).await;
-        assert!(later.is_err(), "it works again");
+        assert!(later.is_err(), "the reactor works again");
         assert_eq!(waits_of_the_reactor(), None);
     });
 }
@@ -225,7 +224,7 @@ fn descriptor_shortage_ends_the_reactor() {
 #[cfg(target_os = "linux")]
 #[test]
 fn answers_wake_an_unconcerned_thread() {
-    // No other thread wakes that thread.
+    // In this process, no other thread wakes the reactor's thread.
     run_alone("answers_wake_an_unconcerned_thread", async {
         let server = Server::start().unwrap();
         let client = connect(&server.connect_string()).await;
@@ -482,7 +481,7 @@ async fn mkdir_goes_on_while_others_delete() {
     let _gone = server.fail(Match::op(Op::Create).path("/a/b/c").always(), -101);
     let creates = async {
         let many = |view: View<'_>| view.counters().requests(Op::Create) > 100;
-        assert!(server.wait_until(many, SOON).await, "it has come to an end");
+        assert!(server.wait_until(many, SOON).await, "`mkdir` has ended");
     };
     let options = zk::CreateMode::Persistent.with_acls(open());
     tokio::select! {

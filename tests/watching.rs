@@ -259,7 +259,7 @@ async fn call_and_hold_are_callers_spans() {
         (Some("lock.hold"), "call")
     );
     assert_eq!(released.number("hold_ms"), hold.number("hold_ms"));
-    assert_eq!(capture.received("lock.queued").len(), 0, "it was free");
+    assert_eq!(capture.received("lock.queued").len(), 0, "a free lock");
     // The order is that of the events.
     let order = |name| {
         capture
@@ -354,7 +354,7 @@ async fn call_without_lock_says_why() {
         .collect();
     assert_eq!(reasons, ["busy", "timed_out", "cancelled", "closed"]);
     assert!(denied[1].number("wait_ms") >= 1000.0, "{denied:?}");
-    // The holder's is closed too.
+    // The holder's span is closed too.
     let calls = capture.closed("lock.acquire", 5).await;
     assert_eq!(
         calls
@@ -448,7 +448,11 @@ async fn loss_ends_the_hold() {
     drop(guard);
     let hold = capture.closed("lock.hold", 1).await.remove(0);
     assert_eq!(hold.field("outcome"), "node_deleted");
-    assert_eq!(capture.received("lock.released").len(), 0, "it ends once");
+    assert_eq!(
+        capture.received("lock.released").len(),
+        0,
+        "a hold ends once"
+    );
     everything()
         .until("lock.lost", 1, |received| {
             received.field("node") == node.name()

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The last third of this timeout would pass at once in a session whose heartbeats had stopped.
+/// Without heartbeats, a lock would be lost after two thirds of this timeout.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// More calls than the queue of notes holds.
@@ -173,7 +173,7 @@ mod recorder {
     }
 }
 
-/// A single test, since the process has one subscriber, one recorder, and one thread that notifies
+/// A single test, because a process has one subscriber, one recorder, and one thread that notifies
 /// them.
 // Shows: told-apart
 #[tokio::test]

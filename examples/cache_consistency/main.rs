@@ -20,13 +20,12 @@
 //! writer that dies between its steps leaves an empty cache.
 //!
 //! The table and the cache compare fencing tokens. That stops a reader that was paused between its
-//! steps for longer than its session and resumes with an old row in its hands (`--pause-one`), and
-//! a writer that resumes after others have filled the cache that it had emptied
-//! (`--pause-one=writer`).
+//! steps for longer than its session and resumes with an old row (`--pause-one`), and a writer that
+//! resumes after others have filled the cache that it had emptied (`--pause-one=writer`).
 //!
 //! A read is stale if it returns an older version than the one that was in the table before it
-//! began. Exits with 0 only if no read was stale, none was inside beside a writer and every write
-//! is accounted for; otherwise with 1, or with 2 if the run could not take place.
+//! began. Exits with 0 only if no read was stale, no process was inside beside a writer and every
+//! write is accounted for; otherwise with 1, or with 2 if the run could not take place.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -38,7 +38,7 @@ pub(crate) struct Figures {
     unaccounted: u32,
     /// Workers that ended with an error.
     failed: u32,
-    /// After the run.
+    /// The version in the table after the run.
     table_version: u32,
     cache_version: Option<u32>,
     /// The writer that was killed.
@@ -54,7 +54,7 @@ pub(crate) struct Report {
     pub(crate) figures: Figures,
     config: Config,
     faults: Vec<Fault>,
-    /// By worker.
+    /// The tallies by worker.
     tallies: Vec<Tally>,
     history: History,
     first_failure: Option<String>,

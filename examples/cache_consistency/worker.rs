@@ -200,7 +200,7 @@ impl Worker {
             ticks.tick().await;
             tokio::select! {
                 written = self.write() => written?,
-                // No command but their end concerns a writer.
+                // Only the end of the commands concerns a writer.
                 () = async { while commands.next().await.is_some() {} } => return Ok(()),
             }
         }

@@ -1,4 +1,5 @@
-//! A crew: worker processes that each have a number of things to do, without any talk in between.
+//! A crew: worker processes that each have a number of things to do, without any communication in
+//! between.
 //!
 //! The run starts them all at the same moment, counts what is done, and kills the worker that has
 //! stopped itself for that.
@@ -26,7 +27,7 @@ pub(crate) trait Worker: Sized {
     /// Gets everything ready, before any worker of the crew starts.
     async fn prepare(assignment: Self::Assignment) -> Result<Self, Error>;
 
-    /// Works. All workers get the same `start`, which is [`monotonic`] and almost now.
+    /// Does the work. All workers get the same `start`, which is [`monotonic`] and almost now.
     async fn work(&self, start: u64) -> Result<Self::Tally, Error>;
 
     /// Closes its sessions.
@@ -82,8 +83,8 @@ pub(crate) fn run_worker<W: Worker>() -> Result<(), Error> {
                         Ok(tally) => Message::Done(tally),
                         Err(error) => Message::Failed(chain(&*error)),
                     })?,
-                    // No command but their end concerns it now. Dropping the work leaves no lock
-                    // behind.
+                    // Only the end of the commands concerns the worker now. Dropping the work
+                    // leaves no lock behind.
                     () = async { while commands.next().await.is_some() {} } => {}
                 }
             }

@@ -47,9 +47,9 @@ impl Tree {
 
     /// Returns a node's data and its version; `None` if there is no such node.
     ///
-    /// It reads what was committed before the call. Without the `sync`, the server of this session
-    /// may not yet know what others have written, even if the session of the locks has seen that
-    /// they are done.
+    /// The result shows everything that was committed before the call. Without the `sync`, the
+    /// server of this session may not yet know what others have written, even if the session of the
+    /// locks has seen that they are done.
     pub(crate) async fn read(&self, path: &str) -> Result<Option<(String, i32)>, Error> {
         self.0.sync(path).await?;
         match self.0.get_data(path).await {

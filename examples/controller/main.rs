@@ -14,8 +14,8 @@
 //! the store compares nothing: the write of a former leader is taken over those of the present one.
 //!
 //! Two lead at once if one begins its work while that of another is under way. For a process that
-//! is killed or stopped, its last word before that counts as the end; one that is woken must not
-//! take itself for the leader.
+//! is killed or stopped, its last message before that counts as the end; one that is woken must not
+//! believe that it leads.
 //!
 //! Exits with 0 only if no two led at once and no stale write was taken; otherwise with 1, or with
 //! 2 if the run could not take place.

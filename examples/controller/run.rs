@@ -15,7 +15,7 @@ use crate::worker::Message;
 /// The results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How often one began to lead while another did, or took itself for the leader when it was
+    /// How often a process began to lead while another did, or believed that it led when it was
     /// woken.
     pub(crate) overlaps: u32,
     /// Writes that the store has refused.
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     outcome.transpose()
 }
 
-/// Tells what happens, above what is waited for.
+/// Prints events above the line that says what the run waits for.
 struct Watched {
     bar: ProgressBar,
     start: u64,

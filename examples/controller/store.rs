@@ -67,7 +67,7 @@ impl Store {
     }
 
     /// Writes in a term; returns `false` if a later one has been shown here, and writes nothing
-    /// then. Without the fence it does not compare.
+    /// then. Without the fence, the store does not compare terms.
     pub(crate) fn write(&mut self, term: FencingToken, fence: bool) -> Result<bool, Error> {
         let (zxid, n): (i64, i64) = term.into();
         let transaction = self.0.transaction()?;

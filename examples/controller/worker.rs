@@ -89,8 +89,8 @@ pub(crate) fn run() -> Result<(), Error> {
                         Ok(()) => Message::Done,
                         Err(error) => Message::Failed(chain(&*error)),
                     })?,
-                    // No command but their end concerns it now. Dropping the work gives the
-                    // leadership up.
+                    // Only the end of the commands concerns the worker now. Dropping the work gives
+                    // the leadership up.
                     () = async { while commands.next().await.is_some() {} } => {}
                 }
             }

@@ -96,8 +96,8 @@ impl Node {
             let today = OnceJob::new(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
             match today.run(|run| self.do_alone(run, day, attempt)).await {
                 Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun { .. }) => return Ok(()),
-                // The lock was lost, or no server has said what became of the record: the record
-                // tells.
+                // The lock was lost, or no server has said whether the run is recorded: the next
+                // attempt finds out.
                 Err(
                     OnceError::Lost(_) | OnceError::NotRecorded { .. } | OnceError::Unknown { .. },
                 ) => {}
@@ -107,7 +107,7 @@ impl Node {
         Err(format!("the job of day {day} could not be done in {ATTEMPTS} attempts").into())
     }
 
-    /// Does the job of a day. What it writes takes effect with the record, and so once.
+    /// Does the job of a day. The job's writes take effect with the record, and so once.
     async fn do_alone(&self, run: OnceRun, day: u32, attempt: u32) -> Result<(), Error> {
         let Assignment {
             root, node, config, ..
@@ -164,7 +164,7 @@ impl Node {
             .await
     }
 
-    /// Returns what a directory has of a day.
+    /// Returns the names of a day's nodes in a directory.
     async fn names_of(&self, directory: &str, day: u32) -> Result<Vec<String>, Error> {
         let mut names = self
             .tree

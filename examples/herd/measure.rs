@@ -15,11 +15,11 @@ use crate::contender::{Assignment, Command, Kind, Message};
 use crate::options::Options;
 use crate::wire::Wire;
 
-/// How often it is looked whether all wait who have to.
+/// How often the measurement checks whether all contenders wait that have to.
 const TICK: Duration = Duration::from_millis(2);
 
-/// How long a contender of the mutex has, after its node is there, to set its watch at a real
-/// server: nothing shows that from outside. One without a watch would not be notified, and not be
+/// How long a contender of the mutex has, once its node exists, to set its watch at a real server:
+/// nothing shows the watch from outside. A contender without a watch would be neither notified nor
 /// counted.
 const TIME_TO_WATCH: Duration = Duration::from_millis(20);
 

@@ -15,7 +15,7 @@ const LONGEST: u32 = 16 << 20;
 /// The value that a notification has in place of a request's number.
 const NOTIFICATION: [u8; 4] = (-1_i32).to_be_bytes();
 
-/// The proxy. It serves as long as the runtime.
+/// The proxy, which serves for as long as the runtime runs.
 #[derive(Debug)]
 pub(crate) struct Wire {
     /// The connect string for clients that use the proxy.
@@ -61,8 +61,7 @@ impl Wire {
     }
 }
 
-/// Serves one connection. Its end, by an error too, is what both sides get to see, as without a
-/// proxy.
+/// Serves one connection. Both sides see its end, even if that is an error, as without a proxy.
 async fn serve(client: TcpStream, servers: Arc<[String]>, first: usize, count: Arc<AtomicU64>) {
     for server in servers
         .iter()
@@ -98,7 +97,7 @@ async fn pass_replies(
         let mut frame = length.to_be_bytes().to_vec();
         frame.resize(4 + length as usize, 0);
         from.read_exact(&mut frame[4..]).await?;
-        // The first has no header.
+        // The first frame has no header.
         if !is_greeting && frame.get(4..8) == Some(&NOTIFICATION) {
             notifications.fetch_add(1, Ordering::Relaxed);
         }

@@ -27,7 +27,7 @@ pub(crate) struct FaultInjector {
     faults: VecDeque<Fault>,
     session_timeout: Duration,
     victim: Option<Victim>,
-    /// Each returns whose session has expired, and when.
+    /// Each task returns whose session has expired, and when.
     expiries: JoinSet<Option<(u32, u64)>>,
 }
 
@@ -133,7 +133,7 @@ impl FaultInjector {
     /// Acts on the time that has passed. Returns a notice for the terminal, if there is news.
     pub(crate) fn on_tick(&mut self, history: &mut History) -> Result<Option<String>, Error> {
         while let Some(expired) = self.expiries.try_join_next() {
-            // An error: it was aborted.
+            // An error means that the task was aborted.
             if let Ok(Some((worker, at))) = expired {
                 history.incidents.push(Incident::Expired { worker, at });
             }
@@ -207,8 +207,8 @@ impl FaultInjector {
 
 /// Waits until all threads of a worker have stopped, and returns `false` if it has ended instead.
 ///
-/// The signal only asks for it: a thread that runs a system call ends that first, and may lock the
-/// database by it.
+/// The signal only requests the stop: a thread in a system call finishes the call first, and may
+/// thereby lock the database.
 fn has_stopped(pid: Pid) -> Result<bool, Error> {
     let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let status = waitid(WaitId::Pid(pid), options)?;

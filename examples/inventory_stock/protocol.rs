@@ -13,7 +13,7 @@ use crate::options::Config;
 /// The work of one worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
-    /// From 0.
+    /// The number of the worker, from 0.
     pub(crate) worker: u32,
     pub(crate) config: Config,
     pub(crate) servers: String,

@@ -75,7 +75,7 @@ impl Ledger {
             EventKind::Read { left } => format!("sees {left}"),
             EventKind::Suspended => "is not sure of the lock any more".to_owned(),
             EventKind::Held => "is sure of the lock again".to_owned(),
-            // Reported a second time.
+            // The loss is reported a second time.
             EventKind::Lost(_) if section.marks.iter().all(|(at, _)| *at != event.at) => {
                 return None;
             }
@@ -253,7 +253,7 @@ fn percentile(sorted: &[u64], percent: usize) -> f64 {
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     backend: Backend,
-    /// The stock of all products together; so are the next fields.
+    /// The stock of all products together. The next fields are for all products too.
     stock: u32,
     users: u32,
     workers: u32,
@@ -299,7 +299,7 @@ pub(crate) struct Figures {
     skus: Vec<Product>,
 }
 
-/// Users who never went inside, by what became of them.
+/// Users who never went inside, by outcome.
 #[derive(Debug, Default, Serialize)]
 struct Outside {
     sold_out: u32,
@@ -323,7 +323,7 @@ impl Outside {
         self.sold_out + self.timed_out + self.lost + self.failed
     }
 
-    /// Returns what became of them, without the rows of zero.
+    /// Returns the outcomes as text, without the rows of zero.
     fn text(&self) -> String {
         let reasons = [
             (self.sold_out, "saw that nothing was left"),

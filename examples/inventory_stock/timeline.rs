@@ -258,7 +258,7 @@ fn draw_section(
         section.user,
         42 + section.product
     );
-    // Filled while the lock is known to have been held, an outline after that.
+    // The bar is filled while the lock is known to have been held, and an outline after that.
     let known = scale.x(section.until.max(section.from).min(end));
     let known = if section.ended.is_none() {
         end_x

@@ -24,7 +24,7 @@ use crate::store::{Sale, Store};
 /// How often a worker reports the users who have left.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often the state of a guard is looked at.
+/// How often the state of a guard is checked.
 const STATE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often a user starts again after losing the lock.

@@ -11,9 +11,9 @@
 //! The next number is in a node of ZooKeeper. Under the mutex, a worker reads it, and writes its
 //! successor and the order, with its number, in one transaction: both are there, or neither is, so
 //! no number is missing. The transaction names the version of the counter that was read, and the
-//! order's node has the order's name. If its reply is lost, the worker looks for the order: it has
-//! its number, or it takes another. A transaction that arrives late finds another version of the
-//! counter.
+//! order's node has the order's name. If its reply is lost, the worker looks for the order: either
+//! the order exists with its number, or the worker takes another number. A transaction that arrives
+//! late finds another version of the counter.
 //!
 //! With `--lock counter` each process takes blocks of numbers from a `DistributedAtomicLong`. That
 //! needs no lock and, for a whole block, as many requests as for one number, and leaves gaps: what

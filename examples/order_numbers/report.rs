@@ -1,4 +1,4 @@
-//! The orders that are there, and what they prove.
+//! The orders that exist, and what they prove.
 
 use std::collections::BTreeSet;
 

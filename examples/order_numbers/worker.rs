@@ -49,7 +49,7 @@ struct Shared {
     tree: Tree,
     numbers: Numbers,
     assignment: Assignment,
-    /// How many numbers its workers have in hand, or have had.
+    /// How many numbers the workers of this process have taken.
     taken: AtomicU32,
     retries: AtomicU32,
 }
@@ -175,7 +175,7 @@ impl Shared {
             .await
     }
 
-    /// Takes the next number, and hopes that no other worker takes it.
+    /// Takes the next number without a lock, so that another worker may take it too.
     async fn place_unprotected(&self, order: u32) -> Result<(), Error> {
         let root = &self.assignment.root;
         let next = next_number(root);

@@ -10,8 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Answers each connection, one after the other, until the listener fails.
 ///
 /// # Errors
-/// Returns an error if no connection can be accepted. A connection that breaks is its client's
-/// business.
+/// Returns an error if no connection can be accepted. A connection that breaks is no error.
 pub(crate) async fn serve(listener: TcpListener, metrics: PrometheusHandle) -> io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;

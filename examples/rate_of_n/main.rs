@@ -1,5 +1,5 @@
-//! At most n at a time: many visitors of several processes use a service that bears n of them at
-//! once.
+//! At most n at a time: many visitors of several processes use a service that can serve n of them
+//! at once.
 //!
 //! ```text
 //! cargo run --example rate_of_n

@@ -59,7 +59,7 @@ impl Service {
         Ok(())
     }
 
-    /// Goes through the log.
+    /// Evaluates the log.
     pub(crate) fn usage(&self) -> Result<Usage, Error> {
         let mut select = self.0.prepare("SELECT slot, change FROM log ORDER BY id")?;
         let mut rows = select.query([])?;

@@ -700,7 +700,7 @@ mod tests {
         let (before, body) = source
             .split_once(&format!("pub enum {name} {{\n"))
             .expect("the enum is there");
-        let (body, _) = body.split_once("\n}\n").expect("it ends");
+        let (body, _) = body.split_once("\n}\n").expect("the end of the enum");
         let indent = if before.ends_with(' ') { 8 } else { 4 };
         let is_variant = |line: &&str| {
             let (space, rest) = line.split_at(indent.min(line.len()));
@@ -743,7 +743,7 @@ mod tests {
         let page = include_str!("../../RELIABILITY.md");
         let (tables, _) = page
             .split_once("## Servers that are not ZooKeeper")
-            .expect("it is behind the tables");
+            .expect("the heading behind the tables");
         let cells = tables
             .lines()
             .filter(|line| line.starts_with("| ") && !line.starts_with("| fault "));

@@ -27,7 +27,7 @@ pub enum Held {
     Run(FencingToken),
 }
 
-/// Runs the same on each guard, and something else on what is none.
+/// Runs the same code on each guard, and other code on a grant without a guard.
 macro_rules! each {
     ($held:expr, $guard:ident => $what:expr, $other:ident => $otherwise:expr) => {
         match $held {
@@ -46,7 +46,8 @@ fn numbers(token: FencingToken) -> (i64, u64) {
 }
 
 impl Held {
-    /// Returns whether it is held by the clock. A run cannot tell: it is dropped.
+    /// Returns whether the grant is held, by the clock. A run cannot tell, because it is dropped at
+    /// a loss.
     pub fn is_held(&self) -> bool {
         each!(self, guard => guard.is_held(), other => match other {
             Held::Term(term) => term.is_held(),
@@ -72,7 +73,7 @@ impl Held {
         each!(self, guard => guard.release().await, _other => Ok(()))
     }
 
-    /// Returns a transaction behind it; `None` of what has none.
+    /// Returns a transaction under the grant; `None` if the grant has no transactions.
     pub fn transaction(&self) -> Option<Transaction<'_>> {
         each!(self, guard => Some(guard.transaction()), other => match other {
             Held::Term(term) => Some(term.transaction()),
@@ -128,7 +129,7 @@ impl Held {
         }
     }
 
-    /// Returns its nodes, as far as it knows them.
+    /// Returns the nodes of the grant, as far as it knows them.
     pub fn nodes(&self) -> Vec<String> {
         match self {
             Self::Lock(guard) => vec![guard.node().to_string()],
@@ -141,7 +142,7 @@ impl Held {
         }
     }
 
-    /// Sets how long it is held; `None` of what has no lease.
+    /// Sets a lease; returns `None` if the grant cannot have one.
     pub fn set_lease(&self, lease: Duration) -> Option<Result<(), Lost>> {
         each!(self, guard => Some(guard.set_lease(lease)), _other => None)
     }
@@ -157,7 +158,7 @@ impl Held {
         }
     }
 
-    /// Waits until another asks for it.
+    /// Waits until another process asks for the lock.
     pub async fn revoked(&self) {
         each!(self, guard => guard.revoked().await, _other => std::future::pending().await);
     }
@@ -186,7 +187,7 @@ pub struct Part {
     pub number: u64,
 }
 
-/// A grant, and whose it is.
+/// A grant, and its owner.
 pub struct Grant {
     pub who: u64,
     pub held: Held,
@@ -200,11 +201,11 @@ pub struct Grant {
     pub is_broken: AtomicBool,
     pub granted: u64,
     /// Whether it was held when its caller learned of it, by nodes that no other process had
-    /// deleted: then it comes behind all grants before it.
+    /// deleted: then the grant follows all earlier ones.
     pub counts: bool,
     /// Whether the caller was notified of the loss.
     pub is_told: AtomicBool,
-    /// Whether it was suspended when it was looked at last.
+    /// Whether the grant was suspended at the last look.
     pub is_suspended: AtomicBool,
     /// Since when it waits to be asked to stop; 0 if it does not.
     pub listens: AtomicU64,

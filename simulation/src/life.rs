@@ -232,7 +232,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     looks.abort();
 
     drop((machines, all));
-    // The dead are switched on again, and know nothing of their connections.
+    // Dead machines are switched on again, and know nothing of their connections.
     net.links()
         .iter()
         .filter(|link| link.is_dead())
@@ -278,7 +278,7 @@ async fn leave_nothing(
         let flushed = timeout(patience, machine.client.flush(patience)).await.ok();
         world.check(ends::confirmed(machine.number, "flushed", flushed));
     }
-    // The nodes of the dead go with their sessions.
+    // The nodes of dead machines are deleted with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
         world.check(leftovers::no_node(

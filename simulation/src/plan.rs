@@ -289,8 +289,7 @@ impl Plan {
         self.kinds.len()
     }
 
-    /// Returns how long what is free may take to be granted when nothing is broken, in
-    /// milliseconds.
+    /// Returns how long the grant of a free lock may take when nothing is broken, in milliseconds.
     pub fn recovery_ms(&self) -> u64 {
         recovery::limit(self.timeout_ms()) + if self.far { recovery::FAR_MS } else { 0 }
     }

@@ -23,7 +23,8 @@ pub mod tokio {
     pub mod runtime {
         pub use ::tokio::runtime::*;
 
-        /// Builds what runs a test in virtual time. The options of tokio's have no effect.
+        /// Builds the runtime of a test in virtual time. The options of tokio's builder have no
+        /// effect.
         #[derive(Debug)]
         pub struct Builder(());
 
@@ -90,7 +91,7 @@ fn count_panics() {
     PANICS.set(0);
 }
 
-/// Says that this many panics so far were meant.
+/// Declares that this many panics so far were intended.
 ///
 /// # Panics
 /// If there were more or less.

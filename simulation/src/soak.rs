@@ -27,7 +27,7 @@ impl Seeds {
         }
     }
 
-    /// Begins one.
+    /// Begins the next seed.
     pub fn begin(&mut self) -> u64 {
         let seed = self.again.pop_first().unwrap_or_else(|| {
             self.next += 1;
@@ -53,7 +53,7 @@ impl Seeds {
     }
 }
 
-/// A line of JSON for the sum so far, again and again.
+/// A log with a line of JSON for the sum so far, written again and again.
 #[derive(Debug)]
 pub struct Log(File);
 

@@ -82,7 +82,7 @@ impl Found {
         self.examples.extend(other.examples);
     }
 
-    /// Returns whether the lock did nothing of what no lock may do.
+    /// Returns whether the lock did nothing that no lock may do.
     pub fn is_fine(&self) -> bool {
         [self.overlaps, self.left, self.stuck, self.panics]
             .iter()
@@ -315,7 +315,7 @@ impl World {
                 3 => {
                     server.stop_async().await;
                     sleep(Duration::from_millis(rng.range(1, 2_000))).await;
-                    server.restart_async().await.expect("it was stopped");
+                    server.restart_async().await.expect("a stopped server");
                 }
                 4 | 5 => {
                     let op = *rng.pick(&[Op::Create, Op::Delete, Op::GetChildren, Op::GetData]);

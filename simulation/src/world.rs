@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Makes the callers come to an end.
+    /// Makes the callers end.
     pub fn stop(&self) {
         self.stopped.send_replace(true);
     }
@@ -205,7 +205,7 @@ impl World {
         self.say(|| "healed".to_owned());
     }
 
-    /// When nothing was broken any more, if that is so.
+    /// Returns since when nothing is broken, if that is so.
     fn healed(&self) -> Option<u64> {
         Some(self.healed.load(Ordering::Relaxed)).filter(|at| *at <= self.now())
     }
@@ -220,7 +220,7 @@ impl World {
         self.processes.load(Ordering::Relaxed)
     }
 
-    /// Virtual milliseconds since the beginning.
+    /// Returns the virtual milliseconds since the beginning.
     pub fn now(&self) -> u64 {
         (Instant::now() - self.start).as_millis() as u64
     }
@@ -251,7 +251,7 @@ impl World {
         *lock(&self.report).sometimes.entry(what).or_default() += 1;
     }
 
-    /// Counts what came of a call: its success, or the variant of its error.
+    /// Counts the outcome of a call: its success, or the variant of its error.
     pub fn note<T, E: std::fmt::Debug>(&self, well: &str, badly: &str, outcome: Result<T, E>) {
         match outcome {
             Ok(_) => self.sometimes(well.to_owned()),
@@ -275,13 +275,13 @@ impl World {
             .or_default() += 1;
     }
 
-    /// A fault that keeps answers of servers from clients lasts for so long.
+    /// Records that a fault keeps answers of servers from clients for this time.
     pub fn shakes(&self, time: Duration) {
         self.shaken
             .fetch_max(self.now() + time.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Keeps whose a session is.
+    /// Records the owner of a session.
     fn know_session(&self, machine: &Machine) {
         if let Some(session) = machine.client.session_id() {
             lock(&self.owners).insert(session, machine.number);
@@ -350,7 +350,8 @@ impl World {
             .unwrap_or(true)
     }
 
-    /// When a client has connected last, since a moment; that moment if it has not since.
+    /// Returns when a client has connected last, since a moment; that moment if it has not
+    /// connected since.
     fn connected(&self, machine: &Machine, since: u64) -> u64 {
         self.know_session(machine);
         let whose = self.whose(machine);
@@ -692,7 +693,7 @@ impl World {
         grant.is_held()
     }
 
-    /// A holder is about to be asked to stop.
+    /// Records that a holder is about to be asked to stop.
     pub fn asks_to_stop(&self, node: &str) {
         lock(&self.revoked).asks(node);
     }
@@ -701,7 +702,7 @@ impl World {
         lock(&self.revoked).asked(node, self.now());
     }
 
-    /// A holder has exchanged its nodes.
+    /// Records that a holder has exchanged its nodes.
     pub fn converted(&self, before: &[String], after: &[String]) {
         lock(&self.revoked).converted(before, after);
     }
@@ -728,7 +729,7 @@ impl World {
         look(&mut lock(&self.places[place]).fifo)
     }
 
-    /// A machine's client has ended by a close, or by a drain that says that all went well.
+    /// Records that a machine's client has ended by a close, or by a drain that reports success.
     pub fn client_ended(&self, machine: &Arc<Machine>, is_drained: bool) {
         let (mut held, mut in_hands) = (0, 0);
         for place in &self.places {
@@ -958,7 +959,7 @@ impl World {
         }
     }
 
-    /// Keeps how long something took that was asked for when nothing was broken.
+    /// Records how long something took that was asked for when nothing was broken.
     pub fn took(&self, waited: u64) {
         let mut report = lock(&self.report);
         report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
@@ -1036,7 +1037,7 @@ impl World {
         )
     }
 
-    /// A node has been deleted by another process.
+    /// Records that another process has deleted a node.
     pub fn broken(&self, node: &str) {
         lock(&self.broken).deleted(node, self.now());
         self.may_break(node);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Writes an address as Java does, with all eight numbers if it is one of IPv6.
+/// Writes an address as Java does, with all eight numbers if it is an IPv6 address.
 pub(crate) fn written(ip: IpAddr) -> String {
     match ip.to_canonical() {
         IpAddr::V4(ip) => ip.to_string(),
@@ -30,16 +30,16 @@ struct Address {
     width: u32,
 }
 
-/// Addresses that begin alike, such as `10.0.0.0/8`.
+/// Addresses with a common prefix, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     address: Address,
-    /// How many bits they have in common.
+    /// The length of the prefix in bits.
     bits: u32,
 }
 
 impl Network {
-    /// Reads what an entry of the scheme `ip` has as its id; returns `None` if it is not valid.
+    /// Reads the id of an entry of the scheme `ip`; returns `None` if it is not valid.
     pub(crate) fn read(id: &str) -> Option<Self> {
         let (host, bits) = id
             .split_once('/')
@@ -97,7 +97,7 @@ fn v6(text: &str) -> Option<u128> {
         _ => return None,
     };
     let left = SEGMENTS.checked_sub(front.len() + back.as_ref().map_or(0, Vec::len))?;
-    // `::` stands for one zero at least.
+    // `::` stands for at least one zero.
     if (left == 0) != back.is_none() {
         return None;
     }

@@ -7,7 +7,7 @@ const ENTRIES: usize = 100_000;
 /// The bytes that the entries may have together.
 const BYTES: usize = 16 << 20;
 
-/// A list of numbered entries, which drops the oldest of too many.
+/// A list of numbered entries, which drops the oldest ones if there are too many.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
     next: u64,
@@ -27,7 +27,7 @@ impl<T> Default for Bounded<T> {
 }
 
 impl<T> Bounded<T> {
-    /// Adds the entry that a closure makes from its number. `bytes` are those of its paths and
+    /// Adds the entry that a closure makes from its number. `bytes` is the size of its paths and
     /// data.
     pub(crate) fn push(&mut self, bytes: usize, entry: impl FnOnce(u64) -> T) {
         self.entries.push_back((bytes, entry(self.next)));

@@ -37,15 +37,15 @@ pub(crate) enum End {
     Gone,
     /// An orderly close, because its session has expired, as soon as bytes flow to the client.
     Expired,
-    /// An orderly close, because its member has stopped, or has joined the others again: what it
-    /// had not processed is lost with it.
+    /// An orderly close, because its member has stopped, or has joined the others again: requests
+    /// that the member had not processed are lost.
     Left,
 }
 
 /// The bytes of queued replies above which no further request is processed.
 const SOFT_OUT: usize = 4 << 20;
 /// The bytes of queued replies and events above which the connection of a client that does not read
-/// is reset, with what is shared with the tree.
+/// is reset. Data that is shared with the tree counts too.
 pub(crate) const HARD_OUT: usize = 64 << 20;
 /// The bytes that are written at once.
 const BATCH: usize = 64 * 1024;
@@ -60,7 +60,7 @@ enum Out {
     Frame(Frame, Option<Replied>),
     /// Keeps all that follows until the gate is released.
     Held(Arc<Cell>),
-    /// Keeps all that follows until then.
+    /// Keeps all that follows until this moment.
     Due(Instant),
     End(End),
     Silence,
@@ -87,7 +87,7 @@ struct Outbound {
     closed: bool,
 }
 
-/// The memory that a frame takes in a queue beside its bytes, about.
+/// The approximate memory that a frame takes in a queue beside its bytes.
 const ENTRY: usize = 160;
 
 fn cost(frame: &Frame) -> usize {
@@ -99,9 +99,9 @@ fn cost(frame: &Frame) -> usize {
 pub(crate) struct Conn {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    /// The member of the ensemble that it is to.
+    /// The member of the ensemble to which the connection leads.
     pub(crate) member: usize,
-    /// When it was accepted, in milliseconds since the Unix epoch.
+    /// When the connection was accepted, in milliseconds since the Unix epoch.
     pub(crate) since_ms: i64,
     session: AtomicI64,
     /// The session timeout that the client was granted.
@@ -210,8 +210,8 @@ impl Conn {
         *lock(&self.last)
     }
 
-    /// Queues a frame, unless the connection is closed. [`State::send`] sees to it that a client
-    /// reads.
+    /// Queues a frame, unless the connection is closed. [`State::send`] closes the connection of a
+    /// client that does not read.
     pub(crate) fn push(&self, frame: Frame, replied: Option<Replied>) {
         let mut out = lock(&self.out);
         if out.closed {
@@ -270,8 +270,8 @@ impl Conn {
         self.kill(End::Expired);
     }
 
-    /// Takes what waits here from what waits on all connections: it gets no more, and goes with the
-    /// connection.
+    /// Subtracts the bytes that wait here from the sum of all connections: no more are added, and
+    /// these are dropped with the connection.
     fn uncount(&self, out: &mut Outbound) {
         self.all
             .fetch_sub(std::mem::take(&mut out.own), Ordering::Relaxed);
@@ -308,9 +308,8 @@ impl Conn {
         self.until_end(|end| end != End::Expired).await
     }
 
-    /// Waits until the connection of an expired session is to be closed. A connection that carries
-    /// no bytes does not carry its end either, from which the client would learn that it is cut
-    /// off.
+    /// Waits until the connection of an expired session is to be closed. A silent connection is not
+    /// closed, because its end would tell the client that it is cut off.
     async fn expired(&self, shared: &Shared) -> End {
         self.until_end(|end| end == End::Expired).await;
         if self.silent.load(Ordering::Acquire) {
@@ -485,7 +484,8 @@ type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 type ToProcessor = mpsc::Sender<(Inbound, Permits)>;
 
 /// Takes the room of a request. If all connections together have none left, the request waits until
-/// it is the only one of its connection: so each gets on, whatever the others hold.
+/// it is the only one of its connection. So each connection makes progress, whatever the others
+/// hold.
 async fn room_for(len: usize, own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Option<Permits> {
     let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
     let of_all = Arc::clone(all).try_acquire_many_owned(permits).ok();
@@ -717,7 +717,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
                 .get(session)
                 .is_some_and(|known| known.local.is_some());
         // A member to which a connection is left when its session is resumed elsewhere continues to
-        // tell the leader that it is alive.
+        // tell the leader that the session is alive.
         if heard && state.connections.contains_key(&conn.id) {
             state.sessions.touch(session, heard_at);
         }

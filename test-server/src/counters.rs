@@ -211,7 +211,7 @@ fn total(ops: &BTreeMap<Op, u64>) -> u64 {
         .sum()
 }
 
-/// The fate of a request.
+/// What happened to a request or a connection.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -239,7 +239,7 @@ pub enum LogKind {
     /// The reply to the request is being written to the socket.
     Replied,
     /// The request was not applied and will not be: a fault lost it, its session has reconnected,
-    /// or it is a read and its connection is gone.
+    /// or it is a read and its connection is closed.
     Discarded,
     /// A watch event was queued for the session's connection. There is no request.
     Notified,
@@ -271,17 +271,17 @@ pub enum LogKind {
 #[non_exhaustive]
 pub enum Reason {
     /// The client has sent data that does not follow the protocol, or a request that this version
-    /// does not know and closes the connection for.
+    /// does not know, and over which it closes the connection.
     Malformed,
     /// The client has sent a frame that is longer than
     /// [`Builder::max_frame`](crate::Builder::max_frame).
     Oversized,
-    /// The session has come back on another connection. A connection to another member is closed
-    /// only when its client sends a request that the leader has to judge: a write, or if the member
-    /// is the leader, any request.
+    /// The session was resumed on another connection. A connection to another member is closed only
+    /// when its client sends a request that the leader has to judge: a write, or if the member is
+    /// the leader, any request.
     Moved,
     /// The client does not read: more data waits for it than the server keeps for one connection,
-    /// or for it most waits when all connections have reached
+    /// or more than for any other client when all connections have reached
     /// [`Builder::max_queued`](crate::Builder::max_queued).
     Slow,
 }
@@ -324,7 +324,7 @@ pub struct LogEntry {
     pub zxid: i64,
     /// The error code of the reply; 0 if there is no error.
     pub error: i32,
-    /// When it happened.
+    /// The time of the event.
     pub at: Instant,
     /// The kind of event.
     pub kind: LogKind,

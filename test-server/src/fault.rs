@@ -10,7 +10,7 @@ use crate::signal::{Signal, lock};
 /// Selects the requests that a fault strikes.
 ///
 /// All conditions must hold. By default a fault strikes the first matching request only:
-/// [`nth`](Self::nth) lets some pass before, [`times`](Self::times) and [`always`](Self::always)
+/// [`nth`](Self::nth) lets some pass first, [`times`](Self::times) and [`always`](Self::always)
 /// make it strike more often. Only matching requests count. A path is compared with every path that
 /// a request names, so a multi matches by any of its operations.
 ///
@@ -104,7 +104,7 @@ impl Match {
         self
     }
 
-    /// Matches requests that name a path with this part.
+    /// Matches requests that name a path that contains this text.
     pub fn path_contains(mut self, part: impl Into<String>) -> Self {
         self.paths.push(PathTest::Contains(part.into()));
         self
@@ -272,9 +272,6 @@ macro_rules! observers {
         /// The wait does not end if no request matches: neither removing the fault nor dropping the
         /// server ends it. Use a timeout where that may happen.
         ///
-        /// Nothing is lost if the future is dropped: hits are kept, and a second wait returns at
-        /// once.
-        ///
         /// # Cancel safety
         /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at
         /// once.
@@ -379,7 +376,7 @@ pub struct Fault {
 impl Fault {
     observers!();
 
-    /// Removes the fault. Requests that it has struck stay struck.
+    /// Removes the fault. Requests that it has already struck are not affected by that.
     pub fn remove(&self) {
         self.cell.end();
     }
@@ -415,7 +412,7 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct BeforeApplied {
     pub(crate) hold: Vec<Arc<Cell>>,
-    /// After all of `hold`.
+    /// This follows all gates of `hold`.
     pub(crate) lose: Option<(Loss, Arc<Cell>)>,
 }
 
@@ -425,7 +422,7 @@ pub(crate) struct WhenApplied {
     pub(crate) fail: Option<(i32, Arc<Cell>)>,
     pub(crate) delay: Option<(Duration, Arc<Cell>)>,
     pub(crate) hold: Vec<Arc<Cell>>,
-    /// After all of `hold`.
+    /// This follows all gates of `hold`.
     pub(crate) lose: Option<(Loss, Arc<Cell>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a server's connections come from.
+//! The sources of a server's connections.
 
 use std::future::Future;
 use std::io;
@@ -67,8 +67,8 @@ pub trait Listener: Send + 'static {
     /// Returns an error if the listener has no address.
     fn addr(&self) -> io::Result<SocketAddr>;
 
-    /// Waits for the next connection, and returns it with the client's address. Not called while it
-    /// is [stopped](Self::stop).
+    /// Waits for the next connection, and returns it with the client's address. The server does not
+    /// call this while the listener is [stopped](Self::stop).
     ///
     /// # Errors
     /// Returns an error if the connection could not be accepted. The server tries again a little
@@ -87,7 +87,8 @@ pub trait Listener: Send + 'static {
     /// Returns an error if the listener cannot start again. The server stays stopped.
     fn restart(&mut self) -> io::Result<()>;
 
-    /// Closes a connection by a reset, where the transport has one; drops it by default.
+    /// Closes a connection with a reset, if the transport has resets. The default drops the
+    /// connection.
     fn reset(stream: Self::Stream) {
         drop(stream);
     }

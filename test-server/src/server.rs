@@ -55,7 +55,7 @@ pub enum Direction {
     ToServer,
     /// The direction from the server to the client.
     ToClient,
-    /// Both ways.
+    /// Both directions.
     Both,
 }
 
@@ -215,8 +215,8 @@ fn waking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // Sessions expire on multiples of the tick, so a test that waits for an expiry wants a short
-/// // one.
+/// // Sessions expire on multiples of the tick, so a test that waits for an expiry needs a short
+/// // tick.
 /// let server = Server::builder()
 ///     .tick(Duration::from_millis(50))
 ///     .min_session_timeout(Duration::from_millis(100))
@@ -298,7 +298,7 @@ impl Builder {
         self
     }
 
-    /// Sets how often empty containers are looked for; 60 s by default. See
+    /// Sets how often the server looks for empty containers; 60 s by default. See
     /// [`Server::sweep_containers`].
     pub fn container_check_interval(mut self, interval: Duration) -> Self {
         self.container_check_interval = interval.max(Duration::from_millis(1));
@@ -461,8 +461,8 @@ impl Builder {
     ///
     /// The server makes progress only while the runtime does: a task that blocks the runtime's
     /// thread stops the server too. Use [`Server::stop_async`] and [`Server::restart_async`],
-    /// because the blocking methods would wait for themselves. After the [`Server`] is dropped, it
-    /// ends as soon as the runtime runs its tasks.
+    /// because the blocking methods would wait for themselves. After the drop of the [`Server`],
+    /// the server ends as soon as the runtime runs its tasks.
     ///
     /// # Errors
     /// Returns an error if the listener has no address, or there is no runtime. See [`Listener`]
@@ -744,7 +744,7 @@ impl Server {
     /// member.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        // `parts` refuses to have none.
+        // `parts` refuses an empty list of addresses.
         self.addrs
             .first()
             .copied()
@@ -938,8 +938,8 @@ impl Server {
         self.shared.change(|state| state.isolate(id, isolation))
     }
 
-    /// Ends the isolation of the member that serves a session. It closes the session's connection,
-    /// as ZooKeeper's members do when they rejoin.
+    /// Ends the isolation of the member that serves a session. This closes the session's
+    /// connection, as ZooKeeper's members do when they rejoin.
     pub fn heal(&self, id: i64) {
         self.shared.change(|state| state.heal(id));
     }
@@ -1277,7 +1277,7 @@ impl Server {
     /// let _client = connector.connect(&server.connect_string()).await?;
     /// server.advance_clock(Duration::from_secs(9));
     /// assert_eq!(server.sessions().len(), 1);
-    /// // ZooKeeper's sessions expire at the next tick, which is one of 2 s.
+    /// // ZooKeeper's sessions expire at the next tick, and a tick lasts 2 s.
     /// server.advance_clock(Duration::from_secs(3));
     /// assert!(server.sessions().is_empty());
     /// # Ok(())

@@ -38,7 +38,7 @@ impl Sessions {
         }
     }
 
-    /// Counts the ids from 1.
+    /// Returns an empty table whose ids count from 1.
     pub(crate) fn counted(tick_ms: u64) -> Self {
         Self {
             by_id: BTreeMap::new(),

@@ -1,5 +1,5 @@
 //! A map whose clones share what they have in common. A clone costs nothing, and a change of either
-//! copies the slots on the way to the entry that is changed, of which there are few.
+//! map copies only the few slots on the way to the changed entry.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -35,7 +35,7 @@ impl<K, V> Default for SharedMap<K, V> {
     }
 }
 
-/// Returns which slot of a branch at a depth, in bits, has what has a hash.
+/// Returns the slot of a hash in a branch at a depth, which is counted in bits.
 fn index(hash: u64, depth: u32) -> usize {
     (hash >> depth) as usize % SLOTS
 }
@@ -121,8 +121,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SharedMap<K, V> {
         Some(value)
     }
 
-    /// Returns the leaf of an entry, which no other map shares any more; `None` if there is no such
-    /// entry, for which nothing is copied.
+    /// Returns the leaf of an entry, which no other map shares any more; `None`, without a copy, if
+    /// there is no such entry.
     fn leaf_of<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut Vec<(K, V)>>
     where
         K: Borrow<Q>,
@@ -156,7 +156,7 @@ impl<K: Clone + Eq, V: Clone> Slot<K, V> {
                     return false;
                 }
                 leaf.push((key, value));
-                // A hash has no more bits at the end. What is left then shares a leaf.
+                // When a hash has no bits left, the remaining entries share a leaf.
                 if leaf.len() > LEAF && depth + BITS <= u64::BITS {
                     let mut leaves: [Vec<(K, V)>; SLOTS] = Default::default();
                     for entry in leaf.drain(..) {

@@ -34,7 +34,7 @@ impl Signal {
         self.condvar.notify_all();
     }
 
-    /// Waits until a condition holds. It is evaluated now and after every change.
+    /// Waits until a condition holds. The condition is evaluated now and after every change.
     pub(crate) async fn until(&self, mut condition: impl FnMut() -> bool + Send) {
         let mut version = self.version.subscribe();
         while !condition() {

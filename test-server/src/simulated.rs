@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 
 use crate::{Builder, Server};
 
-/// Starts a server, by [`Builder::serve`]; `None` where nothing is simulated.
+/// Starts a server with [`Builder::serve`]; returns `None` where nothing is simulated.
 pub type Start = fn(Builder) -> Option<io::Result<Server>>;
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// Says how [`Builder::start`] starts a server, once in a process.
+/// Sets how [`Builder::start`] starts a server. Only the first call in a process has an effect.
 pub fn set_start(start: Start) {
     let _ = START.set(start);
 }

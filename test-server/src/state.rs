@@ -180,8 +180,8 @@ pub(crate) enum Greeting {
     Accepted(Frame),
     /// The session does not exist. The connection is closed.
     Refused(Frame),
-    /// The create of a session failed as a request, whose reply is none to a connect. ZooKeeper
-    /// leaves the connection open, and replies to nothing.
+    /// The create of a session failed like an ordinary request, so the reply is not that to a
+    /// connect. ZooKeeper leaves the connection open, and replies to nothing.
     Failed(Frame),
 }
 
@@ -264,8 +264,8 @@ pub(crate) struct State {
     /// Transaction ids that were given to requests which then were no transactions. The next one
     /// shows them.
     skipped: i64,
-    /// The packets of all connections to each member that are closed, and of those that are not
-    /// before `crst` and `srst`.
+    /// The packets of the closed connections to each member, and those of the open ones from before
+    /// `crst` and `srst`.
     pub(crate) traffic: Vec<(u64, u64)>,
     /// The trace mask that `stmk` has set.
     pub(crate) trace_mask: i64,
@@ -448,7 +448,8 @@ impl State {
             .get(&self.sessions.get(session)?.connection?)
     }
 
-    /// Returns all connections of a session. Those to other members stay when it is resumed.
+    /// Returns all connections of a session. Connections to other members stay when the session is
+    /// resumed.
     fn connections_of(&self, session: i64) -> Vec<Arc<Conn>> {
         let connections = self.connections.values();
         connections
@@ -474,7 +475,7 @@ impl State {
         let read_only = request.read_only.filter(|_| !keeper).map(|_| local);
         let known = self.sessions.get(request.session);
         if local && known.is_some_and(|known| known.local.is_none()) {
-            // The others may have ended the session of before since.
+            // The others may have ended the earlier session since.
             return None;
         }
         let id = if local && request.session == 0 {
@@ -663,9 +664,9 @@ impl State {
         old.kill(End::Fin);
     }
 
-    /// Returns whether a request is replied to of which the session was resumed at another member
-    /// since. The leader refuses what it has to judge, which is all that its own clients ask for,
-    /// and the writes of the others'.
+    /// Returns whether a request is answered although its session was resumed at another member
+    /// since. The leader refuses the requests that it has to judge: all requests of its own
+    /// clients, and the writes of other members' clients.
     pub(crate) fn is_served_there(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             Ok(Request::Auth { .. } | Request::Sasl | Request::CloseSession) => true,
@@ -775,7 +776,7 @@ impl State {
     /// Returns whether a request is refused as one of an unknown number.
     fn is_unknown(&self, ask: &Ask) -> bool {
         match (ask.opcode, self.config.version) {
-            // Since 3.9.6 a client may not ask for one.
+            // Since 3.9.6 a client may not send a check.
             (opcode::CHECK, Version::V3_9) => true,
             (opcode::DELETE_CONTAINER | opcode::CREATE_SESSION | opcode::RECONFIG, version) => {
                 version.is_keeper()
@@ -1087,8 +1088,8 @@ impl State {
         Ok(effects)
     }
 
-    /// Returns the lists that writes replace, if races are lost: what came before is held to the
-    /// old list.
+    /// Returns the lists that writes replace, if races are lost: earlier requests are checked
+    /// against the old list.
     fn old_acls_of(&self, writes: &[Write]) -> Vec<OldAcl> {
         let old = |write: &Write| {
             let Write::SetAcl { path, .. } = write else {
@@ -1117,7 +1118,7 @@ impl State {
         }
     }
 
-    /// Notes the changes of a transaction by a session, and notifies those who watch for them.
+    /// Notes the changes of a transaction by a session, and notifies their watchers.
     fn publish(&mut self, session: i64, changes: &[Change]) {
         for change in changes {
             self.note(session, HistoryEvent::of(change));
@@ -1128,7 +1129,7 @@ impl State {
         }
     }
 
-    /// Tells the clients of those members that learn of a change now.
+    /// Notifies the clients of the members that learn of a change now.
     pub(crate) fn fire(&mut self, change: &Change, learns: impl Fn(usize, Member) -> bool) {
         let (connections, members) = (&self.connections, &self.members);
         let of = |id| {
@@ -1196,8 +1197,8 @@ impl State {
         );
     }
 
-    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What
-    /// comes before it is done.
+    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. The
+    /// watches before it are set.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
         // Events that a client has missed are sent without a transaction id, and since 3.9.6 only
         // if the client may read the node.
@@ -1364,7 +1365,7 @@ impl State {
         due.len()
     }
 
-    /// Queues a frame for a client. One that does not read loses its connection.
+    /// Queues a frame for a client. A client that does not read loses its connection.
     pub(crate) fn send(&mut self, conn: &Conn, frame: Frame, replied: Option<Replied>) {
         conn.push(frame, replied);
         if conn.waiting().0 > HARD_OUT {
@@ -1485,7 +1486,7 @@ fn paths(list: &Strings) -> impl Iterator<Item = Option<&str>> {
     paths.chain((!whole).then_some(None))
 }
 
-/// Cuts a path to what the log keeps of it.
+/// Cuts a path to the length that the log keeps.
 fn beginning(path: &str) -> &str {
     let mut end = path.len().min(LOGGED_PATH);
     while !path.is_char_boundary(end) {

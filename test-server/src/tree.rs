@@ -189,7 +189,7 @@ impl Tree {
         let mut system = fresh(open_acl());
         system.children.insert("config".into(), ());
         system.children.insert("quota".into(), ());
-        // Set once, by a way that does not count.
+        // The servers set the ACL of this node once, without counting the change.
         let config = Node {
             aversion: -1,
             ..fresh(read_only)

@@ -16,7 +16,7 @@ pub(crate) const CREATE: i32 = 4;
 pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 
-/// An access control list that was replaced, and which requests are still held to it.
+/// An access control list that was replaced, and the requests to which it still applies.
 #[derive(Clone, Debug)]
 pub(crate) struct OldAcl {
     pub(crate) path: String,
@@ -80,7 +80,7 @@ pub(crate) enum Happened {
 pub(crate) struct Change {
     pub(crate) what: Happened,
     pub(crate) path: String,
-    /// The node's data, of a change that has set them.
+    /// The node's data, if the change has set it.
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) parent_acl: Arc<[Acl]>,
@@ -372,7 +372,7 @@ fn is_same(new: &AskedAcl, old: &AskedAcl) -> Result<bool, ServerError> {
     Ok(old.id.as_ref() == Some(id))
 }
 
-/// Returns a list without what it repeats.
+/// Returns a list without repeated entries.
 fn distinct(acl: &[AskedAcl]) -> Result<Vec<&AskedAcl>, ServerError> {
     let mut distinct: Vec<&AskedAcl> = Vec::new();
     for entry in acl {
@@ -499,7 +499,7 @@ mod tests {
             let below = create(&format!("{path}/b"), opcode::CREATE2, 0);
             assert!(
                 apply(&mut tree, ANONYMOUS, &[below], Stamp::default()).is_ok(),
-                "it is a container"
+                "a container may have children"
             );
             let mut tree = Tree::new();
             let below = create(&format!("{path}/b"), opcode::CREATE2, 0);

@@ -1,4 +1,4 @@
-//! The watches. They belong to connections, and are removed with them.
+//! The watches, which belong to connections and are removed with them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Watches {
         }
     }
 
-    /// Returns the tables and modes that a kind of watches means. Kinds: 1 child, 2 data, 3 any, 4
+    /// Returns the tables and modes of a kind of watches. Kinds: 1 child, 2 data, 3 any, 4
     /// persistent, 5 recursive.
     fn targets(&self, kind: i32) -> Result<Vec<(Table, Mode)>, ServerError> {
         let (data, child) = (Table::Data, Table::Child);
@@ -171,8 +171,8 @@ impl Watches {
         }
     }
 
-    /// Handles `checkWatches` as until 3.8, which walks from the path to its parents, for recursive
-    /// watches on these, and fails for a path without a slash.
+    /// Handles `checkWatches` as ZooKeeper does until 3.8: it walks from the path to its parents,
+    /// to find recursive watches on these, and fails for a path without a slash.
     fn check_parents(&self, targets: &[(Table, Mode)], path: &str) -> Result<(), ServerError> {
         let on = |table| self.entries.contains_key(&(table, path.to_owned()));
         let tables = [Table::Data, Table::Child]

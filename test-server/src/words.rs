@@ -23,7 +23,7 @@ pub(crate) fn answer(shared: &Shared, member: usize, bytes: &[u8]) -> Option<Str
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let port = shared.port.load(Ordering::Relaxed);
     shared.with(|state| {
-        // A member that does not know all says what it knows.
+        // A member that lags replies with its own state.
         state.swap_past(member);
         let text = reply(state, member, port, *head, rest);
         state.swap_past(member);
@@ -131,7 +131,7 @@ fn version(state: &State, member: usize) -> String {
     format!("{name} version: {}\n{mode}", release(state))
 }
 
-/// Returns the name of what a member is, as its words have it.
+/// Returns the name of a member's role, as the replies have it.
 fn mode(state: &State, member: usize) -> &'static str {
     match state.role(member) {
         Role::Standalone => "standalone",
@@ -187,7 +187,7 @@ fn live(state: &State, member: usize) -> (u64, u64, usize) {
     })
 }
 
-/// Returns the same since the start or the last `srst`.
+/// Returns the numbers of frames since the start or the last `srst`.
 fn totals(state: &State, member: usize) -> (u64, u64, usize) {
     let (received, sent, queued) = live(state, member);
     let before = state.traffic.get(member).copied().unwrap_or_default();
@@ -299,8 +299,8 @@ const ZERO_3_9: &str = "\
     restore_error_count restore_rate_limited_count snapshot_error_count snapshot_rate_limited_count";
 const SUMMARIES_3_9: &str = "restore_time";
 
-/// Returns what a member of an ensemble has besides: lines with their values, what has an average,
-/// and what has percentiles.
+/// Returns the further metrics of a member of an ensemble: lines with their values, metrics with an
+/// average, and metrics with percentiles.
 fn of_ensemble(state: &State, member: usize) -> (Vec<(&'static str, String)>, [Vec<String>; 2]) {
     let number = |number: usize| number.to_string();
     let learners = state.followers();
@@ -500,7 +500,7 @@ fn grouped(groups: &BTreeMap<String, Vec<String>>) -> String {
     text
 }
 
-/// Writes sets of what expires, by when.
+/// Writes sets of what expires, by the time of the expiry.
 fn expiring(text: &mut String, of: &str, sets: &BTreeMap<i64, Vec<String>>) {
     let total: usize = sets.values().map(Vec::len).sum();
     let _ = writeln!(text, "{of} Sets ({})/({total}):", sets.len());

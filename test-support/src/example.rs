@@ -119,7 +119,7 @@ mod tests {
             SystemTime::UNIX_EPOCH,
             SystemTime::UNIX_EPOCH + Duration::from_secs(1),
         );
-        assert!(!is_fresh(&program), "it is not there");
+        assert!(!is_fresh(&program), "there is no program yet");
         written(&program, built);
         assert!(!is_fresh(&program), "what it was built from is not known");
         let escaped = |path: &Path| path.display().to_string().replace(' ', "\\ ");

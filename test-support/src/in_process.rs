@@ -159,7 +159,7 @@ pub fn mutex(client: &Client) -> InterProcessMutex {
 /// Returns a place in the queue whose attempt already waits for its predecessor.
 pub async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     let mut place = within("the place", lock.enqueue()).await.unwrap();
-    // This query is sent behind the attempt's own list, and answered after it.
+    // This query is sent after the attempt's own list, and answered after it.
     within("the position", place.position()).await.unwrap();
     place
 }
@@ -170,7 +170,7 @@ pub fn fair(client: &Client) -> InterProcessFairLock {
     InterProcessFairLock::new(client, DIRECTORY).unwrap()
 }
 
-/// Returns the mutex at [`DIRECTORY`], granted.
+/// Acquires the mutex at [`DIRECTORY`], and returns its guard.
 #[track_caller]
 pub fn hold(client: &Client) -> impl Future<Output = LockGuard> + use<> {
     // The attempt starts here, so that the lock names the caller's line as that of its holder.
@@ -185,13 +185,13 @@ pub fn session(client: &Client) -> i64 {
     client.session_id().expect("a session")
 }
 
-/// Returns the numbers of a token of either kind, which are in one order.
+/// Returns the numbers of a token of either kind. The numbers of both kinds are in one order.
 pub fn numbers(token: impl Into<Token>) -> (i64, u64) {
     let token = token.into();
     (token.zxid(), token.counter())
 }
 
-/// Waits until the server shows what is expected of it.
+/// Waits until the condition holds for the server.
 #[track_caller]
 pub fn until<C: FnMut(View<'_>) -> bool + Send + 'static>(
     server: &Server,
@@ -223,9 +223,9 @@ pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>)
     }
 }
 
-/// Returns the guard of a try of a lock that is only kept. It waits for a tenth of a second behind
-/// a kept node; where a busy machine needs longer to delete that, it is called again. It may not
-/// give up earlier.
+/// Calls a try until it returns a guard. A try waits for a tenth of a second behind a node that is
+/// about to be deleted. If a busy machine needs longer for the deletion, the try is repeated. A try
+/// must not give up earlier.
 pub async fn tried<G, F>(attempt: impl Fn() -> F + Send + Sync) -> G
 where
     F: Future<Output = Result<G, TryLockError>> + Send,
@@ -271,7 +271,7 @@ pub struct Waiter {
 }
 
 /// Puts a client into the queue, and waits until it watches the node before its own. Another
-/// contender must be there.
+/// contender must be in the queue.
 pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     let before = queue(server);
     let last = before.last().expect("a contender to wait for").clone();
@@ -291,8 +291,8 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     }
 }
 
-/// Waits until a handle says that its lock is not held any more: of a loss that the clock alone
-/// brings about, no event comes where the guard is not at hand.
+/// Waits until a handle reports that its lock is no longer held. Without the guard, no event
+/// reports a loss by the clock alone.
 pub async fn until_lost(lock: &impl InterProcessLock) {
     let lost = async {
         while lock.is_acquired_in_this_process() {
@@ -303,9 +303,9 @@ pub async fn until_lost(lock: &impl InterProcessLock) {
     within("the loss", lost).await;
 }
 
-/// Lets time pass in which the server must not come to show something: for what only time could
-/// bring about, as a beat of the heartbeat. Where an event can show that nothing has happened, wait
-/// for that instead ([`Barrier`]).
+/// Lets time pass in which the condition must not hold for the server. Use this for what only time
+/// brings about, such as a heartbeat. If an event can show that nothing has happened, wait for that
+/// event instead ([`Barrier`]).
 #[track_caller]
 pub fn never_for(
     time: Duration,
@@ -320,12 +320,12 @@ pub fn never_for(
     async move { assert!(!shown.await, "{caller}: {what}") }
 }
 
-/// Shows that a client has done all that it can do by itself: what it would do without another word
-/// of a server has happened when [`pass`](Self::pass) returns.
+/// Shows that a client has done all that it can do by itself: when [`pass`](Self::pass) returns,
+/// the client has done everything that needs no further answer of a server.
 ///
-/// It holds a fair lock for which only one may wait, waits for it, and asks for it again. That is
-/// refused by the client itself, on the session's thread, which does one thing after the other; no
-/// server is asked.
+/// The barrier holds a fair lock for which only one caller may wait, waits for the lock, and asks
+/// for it again. The client itself refuses the last call, on the session's thread, which does one
+/// thing after the other. No server is asked.
 #[derive(Debug)]
 pub struct Barrier {
     lock: InterProcessFairLock,
@@ -334,13 +334,13 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Returns a barrier for the work of the client from now on, by a lock at `/barrier`, which is
-    /// free.
+    /// Returns a barrier for the work of the client from now on. It uses the lock at `/barrier`,
+    /// which must be free.
     pub async fn new(client: &Client) -> Self {
         Self::at(client, "/barrier").await
     }
 
-    /// Returns a barrier by a lock at another path.
+    /// Returns a barrier that uses the lock at another path.
     pub async fn at(client: &Client, path: &str) -> Self {
         let lock = InterProcessFairLock::builder(client, path)
             .max_waiters(1)
@@ -357,9 +357,9 @@ impl Barrier {
         }
     }
 
-    /// Waits for the client.
+    /// Waits until the client has done all that it can do by itself.
     pub async fn pass(&self) {
-        // Each task wakes the next.
+        // Each task may wake the next, so a single answer is not enough.
         for _ in 0..20 {
             let refused = within("the client's own answer", self.lock.lock())
                 .await
@@ -401,7 +401,7 @@ pub async fn assert_clean(server: &Server, what: &str) {
     })
     .await;
     // A handle that was granted the lock again and again watches the data of its directory, until
-    // it has not needed that for some heartbeats. This uses the watch up. The directory may be
+    // it has not needed that for some heartbeats. The write uses the watch up. The directory may be
     // missing.
     let _ = server.set_data(DIRECTORY, "");
     until(server, &format!("the end of all watches: {what}"), |view| {
@@ -456,7 +456,7 @@ pub fn until_free(server: &Server) -> impl Future<Output = ()> + use<> {
     })
 }
 
-/// Returns the most nodes that were below the lock at any time, by the log.
+/// Returns the largest number of nodes that were below the lock at the same time, by the log.
 #[must_use]
 pub fn most_nodes(server: &Server) -> usize {
     let below = format!("{DIRECTORY}/");

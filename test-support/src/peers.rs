@@ -1,8 +1,8 @@
 //! The other programs that tests run against, and where this machine has them.
 //!
-//! Each function answers what is needed to start the peer, or [`Missing`] with the reason and the
-//! remedy. `REQUIRE_PEERS=1` in the environment says that a missing peer is a failure, not a test
-//! to leave out; [`crate::Suite`] sees to that.
+//! Each function returns what is needed to start the peer, or [`Missing`] with the reason and the
+//! remedy. With `REQUIRE_PEERS=1` in the environment, [`crate::Suite`] fails a test whose peer is
+//! missing, instead of leaving it out.
 
 use std::env;
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Says that `what` cannot be run here because of `reason`, and what would help.
+    /// Returns the error that `what` cannot be run here because of `reason`, with the remedy.
     pub fn new(what: &'static str, reason: impl Into<String>, remedy: &'static str) -> Self {
         Self {
             what,
@@ -50,8 +50,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Returns whether a missing peer is a failure: `REQUIRE_PEERS` is set to anything but nothing or
-/// `0`.
+/// Returns whether a missing peer is a failure: `REQUIRE_PEERS` is set, and neither empty nor `0`.
 #[must_use]
 pub fn required() -> bool {
     env::var_os("REQUIRE_PEERS").is_some_and(|v| !v.is_empty() && v != "0")
@@ -62,14 +61,14 @@ pub fn required() -> bool {
 pub struct ZooKeeperPeer {
     /// The Java virtual machine.
     pub java: PathBuf,
-    /// ZooKeeper, what it needs, and a logger that writes to stderr.
+    /// ZooKeeper, its dependencies, and a logger that writes to stderr.
     pub classpath: String,
-    /// The version in the jar's name, where it says one.
+    /// The version in the jar's name, if there is one.
     pub version: Option<String>,
 }
 
 impl ZooKeeperPeer {
-    /// Returns the version's numbers, to be compared; `None` where the jar's name does not say it.
+    /// Returns the version's numbers, to be compared; `None` if the jar's name has no version.
     #[must_use]
     pub fn numbers(&self) -> Option<[u32; 3]> {
         let mut numbers = self
@@ -84,13 +83,13 @@ impl ZooKeeperPeer {
 /// The programs needed to compile and run a Java program that uses Curator.
 #[derive(Debug, Clone)]
 pub struct CuratorPeer {
-    /// The Java virtual machine; it runs a single source file too (`java -cp .. Main.java`).
+    /// The Java virtual machine, which also runs a single source file (`java -cp .. Main.java`).
     pub java: PathBuf,
     /// The Java compiler.
     pub javac: PathBuf,
-    /// Curator's recipes, ZooKeeper's client and what they need.
+    /// Curator's recipes, ZooKeeper's client and their dependencies.
     pub classpath: String,
-    /// The version in the jar's name, where it says one.
+    /// The version in the jar's name, if there is one.
     pub version: Option<String>,
 }
 
@@ -153,7 +152,7 @@ pub fn javac() -> Result<PathBuf, Missing> {
     })
 }
 
-/// Java and the server's jars: `ZOOKEEPER_CLASSPATH`, else Debian's.
+/// Returns Java and the server's jars: `ZOOKEEPER_CLASSPATH`, else Debian's.
 ///
 /// # Errors
 /// [`Missing`] if either is not there.
@@ -161,7 +160,7 @@ pub fn zookeeper() -> Result<ZooKeeperPeer, Missing> {
     ZOOKEEPER.get_or_init(find_zookeeper).clone()
 }
 
-/// Java, its compiler and Curator's jars: `CURATOR_CLASSPATH`, else Debian's.
+/// Returns Java, its compiler and Curator's jars: `CURATOR_CLASSPATH`, else Debian's.
 ///
 /// # Errors
 /// [`Missing`] if one of them is not there.
@@ -169,8 +168,8 @@ pub fn curator() -> Result<CuratorPeer, Missing> {
     CURATOR.get_or_init(find_curator).clone()
 }
 
-/// Returns a Python with kazoo: `$PYTHON`, `python3` on the path, `/usr/bin/python3`, the first
-/// that can import it.
+/// Returns a Python that can import kazoo: the first of `$PYTHON`, `python3` on the path and
+/// `/usr/bin/python3`.
 ///
 /// # Errors
 /// [`Missing`] if none can.
@@ -181,12 +180,12 @@ pub fn kazoo() -> Result<KazooPeer, Missing> {
 /// Returns a Redis server: `redis-server` on the path.
 ///
 /// # Errors
-/// [`Missing`] if there is none, or it does not say its version.
+/// [`Missing`] if there is none, or it does not report its version.
 pub fn redis() -> Result<RedisPeer, Missing> {
     REDIS.get_or_init(find_redis).clone()
 }
 
-/// Prometheus's `promtool`, which checks and runs rules: the one on the path.
+/// Returns Prometheus's `promtool` on the path, which checks and runs rules.
 ///
 /// # Errors
 /// [`Missing`] if there is none.
@@ -357,12 +356,11 @@ fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
         .find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
 }
 
-/// Returns the jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is
-/// mute.
+/// Returns the jar and, if it is in the same directory, slf4j's logger to stderr: without a logger,
+/// ZooKeeper logs nothing.
 fn with_logger(jar: &Path) -> String {
     let mut classpath = jar.to_string_lossy().into_owned();
-    // The others are what Netty needs for connections, which Debian's manifest of ZooKeeper
-    // forgets.
+    // The others are what Netty needs for connections, which Debian's manifest of ZooKeeper omits.
     for sibling in ["slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"] {
         let sibling = jar.with_file_name(sibling);
         if sibling.exists() {
@@ -396,14 +394,14 @@ fn version_beside(file: &Path, name: &str) -> Option<String> {
     files.find_map(|entry| version_named(&entry.path(), name))
 }
 
-/// `3.8.0` of `zookeeper-3.8.0.jar`.
+/// Returns `3.8.0` for `zookeeper-3.8.0.jar`.
 fn version_named(jar: &Path, name: &str) -> Option<String> {
     let version = jar
         .file_stem()?
         .to_str()?
         .strip_prefix(name)?
         .strip_prefix('-')?;
-    // `zookeeper-jute-3.8.0.jar` is another.
+    // `zookeeper-jute-3.8.0.jar` is another jar.
     version
         .starts_with(|c: char| c.is_ascii_digit())
         .then(|| version.to_owned())

@@ -1,4 +1,4 @@
-//! The only place in the tests that sleeps.
+//! Polling, for conditions that cause no event in this process.
 
 use std::fmt;
 use std::time::{Duration, Instant};

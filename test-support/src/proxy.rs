@@ -43,7 +43,7 @@ pub enum Cut {
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
-    // The port stays ours while no server listens on it.
+    // The port stays reserved for this process while no server listens on it.
     _ports: Ports,
 }
 
@@ -282,8 +282,8 @@ impl Shared {
         number
     }
 
-    /// Waits until this way is open; false if it never will be, because the link was cut where it
-    /// begins.
+    /// Waits until this way is open. Returns `false` if the link was cut where the way begins, so
+    /// that the way never opens.
     fn pass(&self, way: Way, link: u64) -> bool {
         let waiting = |state: &mut State| state.has(link, way) && state.is_stalled(way, link);
         let state = self
@@ -691,7 +691,7 @@ mod tests {
             assert_eq!(proxy.connections(), 0);
             assert!(
                 TcpStream::connect(proxy.address()).is_ok(),
-                "it still listens"
+                "expected the proxy to listen still"
             );
         }
     }

@@ -26,14 +26,14 @@ async fn holders(server: &Server, session_timeout: Duration) -> Vec<(Client, Loc
         let mutex = InterProcessMutex::new(&client, format!("/locks/{i}")).unwrap();
         let guard = within("the grant", mutex.lock()).await.unwrap();
         holders.push((client, guard));
-        // The phase, in which time passes.
+        // The pause gives the next client another phase.
         tokio::time::sleep(session_timeout / 6 / CLIENTS).await;
     }
     holders
 }
 
-/// Returns how many of the locks of [`CLIENTS`] an outage costs. It gets the server, the sessions,
-/// and when to end.
+/// Returns how many of the locks of [`CLIENTS`] clients an outage costs. `outage` gets the server,
+/// the sessions, and the time at which to end.
 ///
 /// # Panics
 /// If the clients fail otherwise, or if no spare connection was made.
@@ -69,8 +69,8 @@ pub async fn lost(
         let now: Vec<i64> = holders.iter().map(|(client, _)| session(client)).collect();
         assert_eq!(now, sessions);
         assert_eq!(server.counters().requests(Op::CloseSession), 0);
-        // The client library takes up each session once. That it was the first each time is not to
-        // be expected: it pauses for much longer than there is between two tries of spare
+        // The client library resumes each session once. It cannot be expected to be first each
+        // time, because it pauses for much longer than the time between two tries of spare
         // connections.
         let connections = server.counters().requests(Op::Connect) - connected;
         assert!(

@@ -1,12 +1,12 @@
-//! Whether the machine is to blame.
+//! Measures whether the machine stood still, which may be why an event came late.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-/// Watches whether this machine lets us run: what comes late while it does not is no fault of the
-/// library's.
+/// Watches whether this machine lets this process run. If it does not, a late event is not the
+/// library's fault.
 #[derive(Debug)]
 pub struct Steadiness {
     longest: Arc<Mutex<Duration>>,
@@ -22,7 +22,7 @@ impl Steadiness {
         let task = tokio::spawn(async move {
             loop {
                 let due = Instant::now() + Duration::from_millis(10);
-                // How much later than that it is.
+                // The task wakes late by the time for which the machine stood still.
                 tokio::time::sleep_until(due.into()).await;
                 let mut longest = seen.lock().unwrap_or_else(PoisonError::into_inner);
                 *longest = longest.max(due.elapsed());
@@ -31,7 +31,7 @@ impl Steadiness {
         Self { longest, task }
     }
 
-    /// Returns for how long it did not, at the longest.
+    /// Returns the longest time for which the machine did not let this process run.
     #[must_use]
     pub fn stood_still(&self) -> Duration {
         *self.longest.lock().unwrap_or_else(PoisonError::into_inner)

@@ -24,7 +24,7 @@ pub trait IntoOutcome {
     /// Returns the trial's result, with an error as text.
     ///
     /// # Errors
-    /// The trial's.
+    /// The errors are those of the trial.
     fn into_outcome(self) -> Result<(), String>;
 }
 

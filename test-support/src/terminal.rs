@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// Runs a program with its stderr on a terminal until it ends; returns how it ended and what it
-/// wrote there. Its stdout goes nowhere.
+/// wrote there. Its stdout is discarded.
 ///
 /// # Errors
 /// Returns an error if no terminal is available, or the program cannot be started.
@@ -27,8 +27,8 @@ pub fn shown_on_a_terminal(mut program: Command) -> io::Result<(ExitStatus, Stri
         .stdout(Stdio::null())
         .stderr(stderr)
         .spawn()?;
-    // The command keeps its own descriptor of the terminal, without whose end the loop below would
-    // not end.
+    // The command keeps its own descriptor of the terminal. The loop below ends only when that is
+    // closed.
     drop(program);
     let (mut shown, mut buffer, mut terminal) = (Vec::new(), [0; 4096], File::from(terminal));
     // Linux reports an error for a terminal that no other process has open any more.

@@ -127,7 +127,7 @@ impl<F: Future> ByHand<F> {
         self.future.await
     }
 
-    /// Waits until the future asks to be polled. It is not polled.
+    /// Waits until the future asks to be polled. The future is not polled.
     #[track_caller]
     pub fn woken(&self) -> impl Future<Output = ()> + use<F> {
         let woken = Arc::clone(&self.woken);

@@ -257,7 +257,7 @@ impl ZooKeeper {
     /// Starts one server and waits until it serves.
     ///
     /// # Errors
-    /// [`ServerError::Missing`] where there is no ZooKeeper; else what went wrong, with the log.
+    /// [`ServerError::Missing`] if ZooKeeper is not installed; otherwise an error with the log.
     pub fn standalone(options: &Options) -> Result<Self, ServerError> {
         Self::start_all(1, options)
     }
@@ -382,7 +382,7 @@ impl ZooKeeper {
         self.peer.version.as_deref()
     }
 
-    /// Returns the options it was started with.
+    /// Returns the options with which the servers were started.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options

@@ -108,7 +108,7 @@ fn redis(_: RedisPeer) -> Outcome {
         String::from_utf8_lossy(expected)
     );
     drop(server);
-    ensure(!exists(pid), "the server is gone")
+    ensure(!exists(pid), "the server is still there")
 }
 
 fn standalone(_: ZooKeeperPeer) -> Outcome {
@@ -193,7 +193,8 @@ fn bad_config(_: ZooKeeperPeer) -> Outcome {
     )
 }
 
-/// The command that `docker-compose.yml` gives the engine, on servers that serve, and do not.
+/// The command that `docker-compose.yml` gives the engine, on servers that serve and on servers
+/// that do not.
 fn health_check(_: ZooKeeperPeer) -> Outcome {
     let file = fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -54,15 +54,15 @@ fn example(name: &str, servers: Option<&str>) -> Result<Command, Box<dyn Error>>
     Ok(command)
 }
 
-/// The same program as threads.
+/// Returns the program as the example `threads` runs it.
 fn threads(program: &str) -> Result<Command, Box<dyn Error>> {
     let mut command = example("threads", None)?;
     command.arg(program);
     Ok(command)
 }
 
-/// Returns the lines of a program that must have ended well. Like the article's, the programs wait
-/// for the lock for 200 ms or 2 s; if a busy machine took longer, they are run again.
+/// Returns the lines of a program that must end with success. Like the article's, the programs wait
+/// for the lock for 200 ms or 2 s. If a busy machine takes longer, they are run again.
 fn in_time(
     run: impl Fn() -> Result<Output, Box<dyn Error>>,
 ) -> Result<Vec<String>, Box<dyn Error>> {
@@ -87,7 +87,8 @@ fn in_time(
     Err("it was late each time".into())
 }
 
-/// The calls after the third find nothing. On a busy machine some may give up before their turn.
+/// Three calls buy, and the later ones find nothing. On a busy machine some may give up before
+/// their turn.
 fn sold_three(lines: &[String]) -> TestResult {
     let (last, before) = lines.split_last().ok_or("it printed nothing")?;
     assert_eq!(last, "remaining stock: 0");
@@ -136,8 +137,8 @@ fn server_with(path: &str) -> Result<Server, Box<dyn Error>> {
     Ok(server)
 }
 
-/// Holds the replies of this many creates below the path, so that all eight of the pool wait before
-/// one is granted the lock. The eight share one node.
+/// Holds the replies of this many creates below the path, so that all eight tasks of the pool wait
+/// before one is granted the lock. The tasks share one node.
 fn mutex_runs_tasks_of_one_client() -> TestResult {
     let run = || {
         let server = server_with(MUTEX_PATH)?;

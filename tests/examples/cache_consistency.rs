@@ -124,7 +124,7 @@ fn is_consistent(servers: Option<&str>) -> TestResult {
     for name in ["lost", "fenced", "timed_out"] {
         assert_eq!(number(&report, name), 0, "{name} in {report}");
     }
-    // With no such event the run would prove nothing.
+    // Without hits and fills, the run would prove nothing.
     assert!(
         number(&report, "hits") > 0 && number(&report, "fills") > 0,
         "{report}"
@@ -186,7 +186,7 @@ fn timed_out_reader_uses_the_table() -> TestResult {
     Ok(())
 }
 
-/// This session timeout ends soon after a kill, but not because the machine stands still for a
+/// This session timeout is over soon after a kill, and outlasts a machine that stands still for a
 /// second or two.
 const SHORT: &str = "5s";
 

@@ -18,7 +18,7 @@ use super::{Test, TestResult, command, number, report_of, said};
 /// The time limit, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Users wait for as long as other sales take the processor.
+/// How long users wait while other sales take the processor.
 const PATIENT: &str = "60s";
 
 /// Adds the trials, the longest first.
@@ -280,8 +280,8 @@ fn survives(args: &[&str], servers: Option<&str>) -> Result<Value, Box<dyn Error
     Ok(report)
 }
 
-/// This session timeout ends soon after a kill, but not because the machine stands still for a
-/// second or two; a real sale would use a longer timeout.
+/// This session timeout is over soon after a kill, and outlasts a machine that stands still for a
+/// second or two. A real sale would use a longer timeout.
 const SHORT: &str = "5s";
 
 fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
@@ -561,7 +561,7 @@ fn stopped_worker_ends_with_killed_sale() -> TestResult {
     Ok(())
 }
 
-/// Interrupts a sale that would take long, and waits until its workers are gone.
+/// Interrupts a sale that would take long, and waits until its workers have ended.
 fn ends_with_all_workers(
     end: impl FnOnce(Pid) -> TestResult,
     exit_code: Option<i32>,

@@ -24,7 +24,7 @@ use zookeeper_test_server::Server;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
-/// This session timeout ends soon after a kill, but not because the machine stands still for a
+/// This session timeout is over soon after a kill, and outlasts a machine that stands still for a
 /// second or two.
 const SHORT: &str = "5s";
 
@@ -38,7 +38,7 @@ fn main() {
     let mut suite = Suite::new();
     inventory_stock::add_all(&mut suite);
     cache_consistency::add_all(&mut suite);
-    // The longest first.
+    // The longest trials start first.
     let in_process: [(&str, Test); 11] = [
         (
             "controller::latch_leads_one_at_a_time",

@@ -91,7 +91,7 @@ fn reports_loss_of_the_majority() -> TestResult {
     Ok(())
 }
 
-/// Without Java, on a machine with or without it.
+/// Runs the example without Java, whether the machine has it or not.
 fn says_what_to_install() -> TestResult {
     let output = program(&[])?
         .env("PATH", "")

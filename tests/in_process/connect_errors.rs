@@ -12,7 +12,7 @@ use std::thread;
 
 use test_support::prelude::*;
 
-/// The connect timeout of these tests. The client probes the servers in a part of it.
+/// The connect timeout of these tests. The client probes the servers within a part of this time.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How far a busy machine may exceed a time limit.

@@ -41,7 +41,7 @@ async fn request_before_conversion_is_kept() {
     within("the request, on the reader", reader.revoked()).await;
 }
 
-/// An unpolled request survives as well.
+/// A request that the writer has not polled for survives a conversion as well.
 #[tokio::test]
 async fn unpolled_request_survives_a_conversion() {
     let (server, [client, other]) = with_clients(start(), calm).await;
@@ -50,7 +50,7 @@ async fn unpolled_request_survives_a_conversion() {
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     within("the request, on the reader", reader.revoked()).await;
     reader.release().await.unwrap();
-    // Data that is no request does not become one.
+    // Other data does not become a request.
     let writer = write(&client).await;
     server.set_data(&writer.node(), "hello").unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
@@ -71,7 +71,7 @@ async fn close_during_conversions_leaves_nothing() {
         gate.release();
         within("the end", close).await.unwrap().unwrap();
         assert_eq!(server.children(DIRECTORY), [""; 0], "applied {applied}");
-        // The hold may have been converted at the last moment, and lost.
+        // The hold may have been converted just before the close, and lost.
         let is_held = match within("an answer", task).await.unwrap() {
             Ok(reader) => reader.is_held(),
             Err(error) => error.into_guard().is_held(),
@@ -106,7 +106,7 @@ async fn flush_ignores_completed_conversion() {
     let mut downgrade = done_and_not_taken(&server, &client).await;
     within("the flush", client.flush(SOON)).await.unwrap();
     let Poll::Ready(reader) = downgrade.poll() else {
-        panic!("it was done")
+        panic!("expected the downgrade to be done")
     };
     assert!(reader.unwrap().is_held());
 }
@@ -150,7 +150,7 @@ async fn refused_downgrade_returns_the_writer() {
     let TryLockError::WouldBlock { contention, .. } = busy else {
         panic!("{busy}")
     };
-    assert!(contention.holder.is_some(), "it is a writer");
+    assert!(contention.holder.is_some(), "expected a writer");
     within("the downgrade", writer.downgrade())
         .await
         .unwrap()
@@ -170,7 +170,7 @@ async fn refusal_after_unknown_outcome_loses_lock() {
         let exchange = Match::op(Op::Multi)
             .session(session(&client))
             .path_contains("__READ__");
-        // For the second transaction: the fault does not count a dropped request.
+        // This matches the second transaction, because a fault does not count a dropped request.
         let second = exchange.clone().nth(usize::from(applied));
         let refused = server.fail(second, NO_AUTH);
         let unknown = lose(&server, exchange, applied, Loss::Close);
@@ -249,7 +249,7 @@ async fn disturbed(
                 let next = gate();
                 server.set_data(&node, data).unwrap();
                 writes += 1;
-                assert!(writes < 50, "kept from its end");
+                assert!(writes < 50, "the conversion does not end");
                 held = next;
             }
         }

@@ -66,8 +66,8 @@ async fn only_first_acquire_makes_directory() {
     let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
     server.reset_counters();
     let guard = within("the grant", mutex.lock()).await.unwrap();
-    // The create fails; then the client asks four levels down to the root's child, creates three
-    // back up, and repeats the create.
+    // The create fails. Then the client tries to create the four directories, from the lock's own
+    // up to the root's child, creates the other three on the way back, and repeats the create.
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 1 + 4 + 3 + 1), (Op::GetChildren, 2)]
@@ -82,8 +82,8 @@ async fn only_first_acquire_makes_directory() {
     guard.release().await.unwrap();
 }
 
-/// The waiter looks once more before it has the lock: its own node may have been deleted by another
-/// process.
+/// The waiter looks once more before it takes the lock, because another process may have deleted
+/// its node.
 // Shows: watch-one-node
 #[tokio::test]
 async fn next_waiter_costs_four_requests() {
@@ -133,7 +133,7 @@ async fn busy_try_costs_two_lists_sync() {
         assert_eq!(
             requests(&server, id),
             expected,
-            "try {tries}: who holds it is read once"
+            "try {tries}: the holder is read once"
         );
     }
     server.reset_counters();
@@ -142,7 +142,7 @@ async fn busy_try_costs_two_lists_sync() {
         .unwrap_err();
     assert!(
         matches!(error, AcquireError::TimedOut { .. }),
-        "no time is a try: {error}"
+        "a timeout of zero is a try: {error}"
     );
     assert_eq!(requests(&server, id), [(Op::GetChildren, 2), (Op::Sync, 1)]);
     assert_eq!(
@@ -159,7 +159,7 @@ async fn busy_try_costs_two_lists_sync() {
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 1), (Op::GetChildren, 2)],
-        "a free one: look, then take it"
+        "a try on a free lock looks first"
     );
     guard.release().await.unwrap();
 }
@@ -227,7 +227,7 @@ async fn no_watch_outlives_its_waiter() {
     assert_eq!(
         requests(&server, id),
         once,
-        "going costs the node's deletion and the watch's removal"
+        "leaving costs the node's deletion and the watch's removal"
     );
 
     // Cancelled while the watch is being set.

@@ -28,8 +28,8 @@ async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, Strin
     (attempt, node)
 }
 
-/// The fair lock shares one queue with the mutexes of all clients; nodes of one session do not
-/// watch each other.
+/// The fair lock shares one queue with the mutexes of all clients; the waiters of one session do
+/// not watch each other's nodes.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn own_waiters_are_not_watched() {
@@ -94,7 +94,7 @@ async fn release_hands_over_by_its_deletion() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// The next in line looks if the outcome of that request is unknown.
+/// If the outcome of the hand-over is unknown, the next waiter looks.
 // Shows: hand-over
 #[tokio::test]
 async fn unanswered_hand_over_needs_a_look() {
@@ -124,8 +124,8 @@ async fn unanswered_hand_over_needs_a_look() {
     }
 }
 
-/// A lock is not handed over to a waiter that has given up; the one behind looks, or has inherited
-/// its place.
+/// A lock is not handed over to a waiter that has given up. The waiter behind it looks, or has
+/// taken its place.
 // Shows: hand-over
 #[tokio::test]
 async fn abandoned_hand_over_reaches_next_waiter() {
@@ -155,8 +155,8 @@ async fn abandoned_hand_over_reaches_next_waiter() {
     }
 }
 
-/// A waiter behind a node of its own session in memory, with another session's node in between, is
-/// not the next.
+/// A waiter that waits in memory for a node of its own session is not the next if another session's
+/// node is in between.
 // Shows: hand-over
 #[tokio::test]
 async fn release_passes_no_other_client() {
@@ -259,7 +259,7 @@ async fn thousands_of_waiters_cost_few_lists() {
     assert_eq!(
         counters.requests_of(id, Op::GetChildren),
         1,
-        "the first looks when the other's holder has gone"
+        "the first waiter looks when the other client's holder has left"
     );
     assert_eq!(counters.requests_of(id, Op::Multi), WAITERS as u64 - 1);
     assert_eq!(

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use test_support::in_process::read_write::{lock, read, write};
 use test_support::prelude::*;
 
-/// Pauses a client's process, whose session ends without its notice.
+/// Pauses a client's process. Its session ends, and the process does not notice that.
 async fn pause_for_long(server: &Server, client: &Client) {
     let id = session(client);
     let nodes = server.children(DIRECTORY).len();
@@ -134,7 +134,7 @@ async fn token_tells_reader_from_writer() {
     }
 }
 
-/// The statements in the documentation: the table, a writer's and a reader's.
+/// Returns the SQL statements of the documentation: the table's, a writer's and a reader's.
 fn statements() -> [String; 3] {
     let source = include_str!("../../src/locks/fence.rs")
         .replace("\n/// ", "\n")
@@ -173,7 +173,7 @@ fn token() -> impl Strategy<Value = Token> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The rule: no contender after a later writer, no writer after a later reader.
+    /// The rule: no contender is admitted after a later writer, and no writer after a later reader.
     // Shows: reader-tokens
     #[test]
     fn gate_and_documented_sql_agree(tokens in prop::collection::vec(token(), 1..12)) {

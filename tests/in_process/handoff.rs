@@ -251,7 +251,7 @@ async fn failed_attempt_fails_all_waiters() {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
-/// A caller that arrived while the attempt was under way has its own deadline and tries.
+/// A caller that arrived while the attempt was under way has its own deadline and retries.
 // Shows: hand-off
 #[tokio::test]
 async fn error_spares_later_callers() {
@@ -309,7 +309,7 @@ async fn try_waits_for_nobody() {
     let error = within("the try", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue(&server), [theirs.node()]);
-    // A caller that comes during a try waits longer than the try.
+    // A caller that comes during a try continues to wait when the try has failed.
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
     let tries = pending(lock.try_lock());
     within("the list", gate.wait_hit()).await;
@@ -408,7 +408,7 @@ async fn nothing_is_handed_over_in_doubt() {
     assert_ne!(guard.node(), node);
     assert!(
         server.exists("/written"),
-        "committed before the next one came in"
+        "expected the commit before the next grant"
     );
     guard.release().await.unwrap();
     // A live handle keeps the watch of a busy lock's directory for a while.
@@ -459,7 +459,7 @@ async fn each_holder_has_its_own_hold() {
     clean(&server, &[&client]).await;
 }
 
-/// A requested revocation is the holder's decision, and ends the hand-overs.
+/// A request to revoke ends the hand-overs; the holder decides when it releases the lock.
 // Shows: hand-off
 #[tokio::test]
 async fn revocation_request_ends_hand_overs() {
@@ -545,7 +545,7 @@ async fn heartbeats_answer_reaches_current_holder() {
     assert_eq!(
         server.log().iter().filter(answered).count(),
         1,
-        "it took another heartbeat to notice it"
+        "another heartbeat was needed to notice the deletion"
     );
     drop(next);
     clean(&server, &[&client]).await;

@@ -32,7 +32,7 @@ async fn blocked_executor_keeps_no_leased_lock() {
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
     assert!(
         guard
-            .while_held(async { panic!("this is too late") })
+            .while_held(async { panic!("the future ran after the loss") })
             .await
             .is_err()
     );
@@ -90,8 +90,8 @@ async fn panicking_wakers_stop_no_lease_end() {
     assert_clean(&server, "with wakers that panic").await;
 }
 
-/// An extension right before the end, right after it, and while it is noticed: a successful
-/// extension holds, and an unsuccessful one says so.
+/// The lease is extended right before its end, right after it, and while the end is noticed: a
+/// successful extension holds, and a failed one returns an error.
 // Shows: lease-over
 #[tokio::test]
 async fn extension_races_with_lease_end() {

@@ -96,7 +96,7 @@ async fn close_waits_for_kept_clone() {
         matches!(closed, Err(ReleaseError::SessionNotClosed { .. })),
         "{closed:?}"
     );
-    // The close notifies the holder, or on a busy machine the lease does before that. Other
+    // The close notifies the holder; on a busy machine, the end of the lease does so first. Other
     // contenders wait.
     within("the loss", guard.lost()).await;
     assert!(server.exists(&guard.node()));

@@ -1,5 +1,5 @@
 //! The recipes on a server in this process, with faults timed by a test. One binary holds all
-//! tests: they mostly wait, so many run at once.
+//! tests, because they mostly wait and many can run at once.
 
 mod atomic_long;
 mod connect_errors;

@@ -46,8 +46,8 @@ async fn listed(server: &Server, client: &Client, after: u64) {
     .await;
 }
 
-/// Shows that a call made while a node of a dropped call blocks it waits for the deletion of that
-/// node and gets the lock.
+/// Asserts that a call that is blocked by a dropped call's node waits for the deletion of that node
+/// and is granted the lock.
 async fn gets_the_lock_behind<T, G: Debug + Send + 'static>(
     server: &Server,
     client: &Client,

@@ -79,7 +79,7 @@ async fn readers_share_and_writers_exclude() {
         "readers with readers before them watch nothing"
     );
     let writer = waits_for(&server, a, &second.node(), lock(a).write_lock().lock()).await;
-    // A new reader does not pass the writer, though readers hold the lock; both watch only the
+    // New readers do not pass the writer, although readers hold the lock. Both watch only the
     // writer.
     let third = waits_for(&server, c, &writer.node, lock(c).read_lock().lock()).await;
     let fourth = waits_for(&server, a, &writer.node, lock(a).read_lock().lock()).await;
@@ -98,8 +98,7 @@ async fn readers_share_and_writers_exclude() {
     clean(&server, &[a, b, c]).await;
 }
 
-/// The writer in between gives up: its readers are not granted the lock before the remaining
-/// writer.
+/// The writer in between gives up: the reader behind it still waits for the remaining writer.
 // Shows: read-write
 #[tokio::test]
 async fn reader_falls_back_to_earlier_writer() {
@@ -156,7 +155,8 @@ async fn reader_does_not_overtake_own_writer() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// The client finds the outcome whatever is lost, and there is one node.
+/// The client finds the outcome of a downgrade, whether the request or the reply is lost, and
+/// exactly one node exists.
 // Shows: downgrade
 #[tokio::test]
 async fn unanswered_downgrade_is_resolved() {

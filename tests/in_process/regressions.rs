@@ -52,7 +52,7 @@ fn logged_acl_hides_password_hash() {
 /// Makes every waiting call with an executor that only polls.
 async fn everything() {
     let server = start();
-    // A session that needs no timers here.
+    // With this long timeout, the session needs no timers here.
     let client = Client::builder()
         .session_timeout(HOUR)
         .connect_timeout(SOON);

@@ -132,7 +132,7 @@ async fn nodes_of_all_recipes_count() {
     }
 }
 
-/// The node of an unanswered create counts until its fate is known.
+/// The node of an unanswered create counts until its outcome is known.
 // Shows: session-nodes, unknown-outcome
 #[tokio::test]
 async fn lost_replies_free_their_nodes() {
@@ -154,7 +154,7 @@ async fn lost_replies_free_their_nodes() {
             assert_eq!(lost.hits().len(), 1, "{carried_out} {round}");
             drop(guard);
             within("the deletions", client.flush(SOON)).await.unwrap();
-            // The call has left.
+            // The caller has left.
             let gate = hold_back(&server, Match::op(Op::Create).session(id), carried_out);
             let call = ByHand::new(numbered(&client, 0).lock()).start();
             within("the create", gate.wait_hit()).await;

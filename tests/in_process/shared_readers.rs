@@ -96,13 +96,14 @@ async fn later_readers_wait_behind_the_writer() {
     writer.release().await.unwrap();
     let late = within("the grant", late).await.unwrap();
     assert_ne!(late.node(), node);
-    // The node is shared now.
+    // Later readers share the new node.
     assert_eq!(at_once(&lock).node(), late.node());
     drop((late, lock));
     clean(&server, &[&client, &other]).await;
 }
 
-/// The bounds end the sharing in time, not before, whatever other readers do.
+/// The time bound counts from the grant of the node. After it, no reader joins, whatever other
+/// readers do.
 // Shows: shared-read-node
 #[tokio::test]
 async fn no_reader_joins_after_the_time() {
@@ -313,7 +314,7 @@ async fn transaction_notifies_all_readers() {
     .unwrap_err();
     assert!(
         !two.is_held() && !three.is_held(),
-        "one knows, and another does not"
+        "expected all to be notified at once"
     );
     assert_eq!(assert_ready!(lost.poll()).reason(), LostReason::NodeDeleted);
     assert!(within("the release", two.release()).await.is_err());
@@ -340,7 +341,7 @@ async fn heartbeat_notifies_joining_reader() {
     assert_eq!(joined.node(), one.node());
     check.release();
     all_lost(&[&one]).await;
-    assert!(!joined.is_held(), "one knows, and another does not");
+    assert!(!joined.is_held(), "expected all to be notified at once");
     drop((one, joined, lock));
     clean(&server, &[&client]).await;
 }

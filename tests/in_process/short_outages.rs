@@ -48,8 +48,8 @@ async fn slow_to_return_at_6_s() {
     costs_no_lock(Duration::from_secs(6), slow_to_return).await;
 }
 
-/// After a server has accepted a spare connection without resuming the session, the client library
-/// is left alone for a while, but not in the next outage.
+/// After a server has accepted a spare connection without resuming the session, no spare connection
+/// is tried for a while. The pause does not extend to the next outage.
 // Shows: spare-connection
 #[tokio::test]
 async fn spare_pause_ends_with_its_outage() {
@@ -87,15 +87,15 @@ async fn first_spare_connections(session_timeout: Duration) -> (Duration, Durati
             view.counters().requests(Op::Multi) > beats
         })
         .await;
-        // The sleep is half of the time to the next: the renewal is as old as half of that of the
-        // first try.
+        // The sleep lasts for half of the time to the next heartbeat. The renewal is then half as
+        // old as when the first spare connection is tried.
         tokio::time::sleep(session_timeout / 20).await;
         let connects = server.counters().requests(Op::Connect);
         let replies = server.hold_reply(Match::op(Op::Connect).always());
         let cut = Instant::now();
         server.cut(session(&client), Cut::Reset);
-        // The client library makes the first, and the next after T/8.
-        until(&server, "a spare one", move |view| {
+        // The client library makes the first connection, and the next after T/8.
+        until(&server, "a spare connection", move |view| {
             view.counters().requests(Op::Connect) >= connects + 2
         })
         .await;

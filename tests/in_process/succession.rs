@@ -38,8 +38,8 @@ async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
     held
 }
 
-/// The create is sent without a list when the directory is replaced by one in which it gets the
-/// very number that it expects, behind a holder.
+/// The create is sent without a list. Then the directory is replaced by one in which the create
+/// gets exactly the number that the client expects, behind a holder.
 // Shows: directory-watch
 #[tokio::test]
 async fn successor_in_other_directory_grants_nothing() {
@@ -52,20 +52,20 @@ async fn successor_in_other_directory_grants_nothing() {
         async move { mutex.lock().await }
     });
     within("the create", gate.wait_hit()).await;
-    assert_eq!(lists(&server, &client), 0, "it expects to be first");
+    assert_eq!(lists(&server, &client), 0, "expected no list");
     let held = replace(&server, &other, next).await;
     gate.release();
     watches(&server, &client, &held.node()).await;
     assert!(
         queue(&server)[1].ends_with(&format!("{next:010}")),
-        "it got the number that it expected"
+        "the create got the expected number"
     );
     assert!(!attempt.is_finished());
     held.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
 }
 
-/// A reader would have an unknown writer before it.
+/// In the new directory, the reader has a writer ahead that its client does not know.
 // Shows: directory-watch
 #[tokio::test]
 async fn reader_in_other_directory_grants_nothing() {
@@ -130,12 +130,12 @@ async fn watch_ignores_earlier_directory() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// The next reader would be granted the lock beside the last holder.
+/// Without a list, the next reader would be granted the lock beside a writer.
 // Shows: directory-watch
 #[tokio::test]
 async fn watch_ignores_readers_of_earlier_directory() {
     let (server, [client, other]) = with_clients(start(), calm).await;
-    // A reader does not share another reader's node.
+    // With this bound, readers do not share a node.
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
         .hand_off(1, SOON)
         .build()
@@ -165,7 +165,7 @@ async fn watch_ignores_readers_of_earlier_directory() {
         view.watches_on(DIRECTORY) == [id]
     })
     .await;
-    // An answer arrives after that of the watch.
+    // This list is answered after the request for the watch.
     assert!(
         within("the queue", lock.participants())
             .await
@@ -178,12 +178,12 @@ async fn watch_ignores_readers_of_earlier_directory() {
     assert_eq!(
         lists(&server, &client),
         1,
-        "after its create, whose list was left out"
+        "expected one list, after the create was answered"
     );
     let follows = queue(&server)
         .iter()
         .any(|node| node.ends_with(&format!("__READ__{next:010}")));
-    assert!(follows, "it got the number that would follow");
+    assert!(follows, "expected the next number");
     writer.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
     third.release().await.unwrap_err();
@@ -293,7 +293,7 @@ async fn node_behind_pending_deletion_waits() {
         async move { mutex.lock().await }
     });
     // The held request delays everything behind it on the connection, so no event can show that no
-    // second node exists: a grant would be by knowledge alone.
+    // second node exists: a grant would follow from what the client knows, without an answer.
     never_for(
         Duration::from_millis(300),
         &server,

@@ -144,7 +144,7 @@ async fn departing_contender_is_left_out() {
     );
 }
 
-/// The reads are repeated with the list's answer, even in the next session.
+/// Lists and reads without an answer are repeated, even in the next session.
 #[tokio::test]
 async fn look_outlasts_lost_replies_and_session() {
     let (server, [client, other]) = with_clients(start(), connect).await;
@@ -194,7 +194,7 @@ async fn unreadable_node_has_no_identity() {
     assert!(lock.break_lock(&holder).await.unwrap());
 }
 
-/// ZooKeeper from 3.9.3.
+/// ZooKeeper from 3.9.3 refuses even the Stat of an unreadable node.
 // Shows: identity
 #[tokio::test]
 async fn node_without_readable_stat_is_named() {
@@ -224,7 +224,7 @@ async fn unanswered_deletion_is_repeated() {
             within("the answer", lock.break_lock(&holder))
                 .await
                 .unwrap(),
-            "it was there"
+            "the node existed"
         );
         assert_eq!(fault.hits().len(), 1);
         assert_eq!(queue(&server), [""; 0]);
@@ -253,8 +253,11 @@ async fn repeated_deletion_spares_recreated_node() {
     within("the deletion", fault.wait_hit()).await;
     make();
     server.refuse_connections(false);
-    assert!(within("the answer", breaks).await.unwrap(), "it was there");
-    assert_eq!(queue(&server), [NODE], "the node of that name is another's");
+    assert!(
+        within("the answer", breaks).await.unwrap(),
+        "the node existed"
+    );
+    assert_eq!(queue(&server), [NODE], "expected the new node to be spared");
 }
 
 // Shows: break-lock
@@ -271,7 +274,7 @@ async fn break_succeeds_despite_a_write() {
     gate.release();
     assert!(within("the answer", breaks).await.unwrap());
     assert_eq!(queue(&server), [""; 0]);
-    // A node that is written to again and again is left.
+    // A node that is written to again and again is left in place.
     let guard = (hold(&other).await, guard).0;
     let (node, holder) = (guard.node().to_string(), first(&lock).await);
     let always = server.fail(

@@ -73,7 +73,7 @@ async fn work_waits_for_the_lock() {
     drop(held);
 }
 
-/// Another client is granted the lock after a drop of the call, after the work was dropped.
+/// When the call is dropped, another client is granted the lock only after the work was dropped.
 #[tokio::test]
 async fn dropped_call_drops_work_before_release() {
     let (server, [client, other]) = with_clients(start_empty(), connect).await;
@@ -90,7 +90,7 @@ async fn dropped_call_drops_work_before_release() {
     });
     within("the work", begun).await.unwrap();
     let next = tokio::spawn(stock(&other).lock());
-    until(&server, "the other waits", |view| {
+    until(&server, "the other's wait", |view| {
         view.children("/stock/a%2Fb").len() == 2
     })
     .await;

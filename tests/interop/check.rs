@@ -19,9 +19,9 @@
 //!
 //! A session may expire although no process was killed, if the machine lets none run for long
 //! enough. A hold that its own worker reports as lost proves nothing for or against the lock, and
-//! is left out. A kill is no such excuse: until the victim is dead its hold counts. If a process
-//! was killed while it held the lock, the parent asks the servers whether its session outlived it,
-//! and reports the hold as lost if not.
+//! is left out. A killed process is different: until it is dead, its hold counts. If a process was
+//! killed while it held the lock, the parent asks the servers whether its session outlived it, and
+//! reports the hold as lost if not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub(crate) struct Findings {
     /// Killed processes by side, and the number of holds that a kill cut short.
     pub(crate) dead: BTreeMap<String, usize>,
     pub(crate) cut: BTreeMap<String, usize>,
-    /// Acknowledged increments, and those of victims that turned out to have been made.
+    /// Acknowledged increments, and increments of victims that were found to have been made.
     pub(crate) committed: u64,
     pub(crate) adopted: u64,
     /// Holds that their workers reported as lost.
@@ -370,7 +370,7 @@ impl Checker {
         }
     }
 
-    /// Another holder has seen this value, or relies on it.
+    /// Checks a value that `who` has found in the counter.
     fn value(&mut self, at: usize, who: &str, value: u64) {
         if self.holds.values().any(|hold| hold.doubtful) {
             self.counter = Counter::Unknown;
@@ -398,7 +398,7 @@ impl Checker {
         self.counter = Counter::OneOf(BTreeSet::from([value]));
     }
 
-    /// No thread of this process acts any more.
+    /// Handles the end of a killed process: none of its threads acts any more.
     fn dead(&mut self, victim: &str) {
         *self.findings.dead.entry(side(victim)).or_default() += 1;
         let (gone, left) = std::mem::take(&mut self.holds)

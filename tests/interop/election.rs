@@ -6,7 +6,7 @@ use test_support::prelude::*;
 use super::outside::children;
 use super::{Failure, Outcome};
 
-/// Waits for what is sure to come.
+/// Waits for a future that is sure to end.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
     tokio::time::timeout(SOON, future)
         .await

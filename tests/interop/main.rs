@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo test --test interop                    all of it, some minutes
-//! cargo test --test interop curator::          one of the others
+//! cargo test --test interop curator::          those with one library
 //! cargo test --test interop kazoo::pairings    two thousand grants and forty kills each
 //! ```
 //!
@@ -67,8 +67,8 @@ pub(crate) async fn connect(servers: &ZooKeeper) -> Result<Client, Failure> {
     Ok(builder.connect(&servers.connect_string()).await?)
 }
 
-/// Asserts that an acquire fails with an error that names the other recipe's node, and leaves no
-/// node, which the other recipe would have to refuse.
+/// Asserts that an acquire fails with an error that names the other recipe's node, and that it
+/// leaves no node: the other recipe would have to refuse one.
 pub(crate) async fn refused<T>(
     client: &Client,
     answer: impl Future<Output = Result<T, AcquireError>>,

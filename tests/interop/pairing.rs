@@ -333,7 +333,8 @@ impl<'a> Run<'a> {
             let points = self.sides[side].points;
             let holder = turn % self.workers[side].len();
             self.stay(side, holder, points[turn % points.len()])?;
-            // Bystanders are killed in the last rounds, so that processes that wait long die too.
+            // Bystanders are killed in the last rounds, so that processes that wait for long are
+            // killed too.
             if turn >= extent.holders - bystanders[other] {
                 bystanders[other] -= 1;
                 let bystander = turn % self.workers[other].len();

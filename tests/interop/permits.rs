@@ -156,8 +156,8 @@ pub(crate) mod trials {
             &format!("{two}; asks b-1.0; enter b-1.0 2 7; lost a-1.0; leave b-1.0"),
             0,
         )?;
-        // A rising limit may be in force before it is known to be; a falling one still counts until
-        // all know it, and for earlier requests.
+        // A higher limit may be in force before all know it. A lower one does not count until all
+        // know it, nor for earlier requests.
         accepts(
             &format!(
                 "{two}; asks b-1.0; may 3; enter b-1.0 2 7; limit 3; leave a-1.0; leave b-1.0"

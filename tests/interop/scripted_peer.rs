@@ -12,8 +12,8 @@ use zookeeper_recipes::Client;
 use super::pairing::nothing_is_left;
 use super::{Failure, Outcome, block_on, connect};
 
-/// A trial that moves the locks of a peer step by step, on a path and with a client that are its
-/// own, and leaves nothing behind.
+/// Runs a trial that controls the locks of a peer step by step, on its own path and with its own
+/// client, and that leaves nothing behind.
 pub(crate) fn step_by_step(
     start: impl FnOnce(&ZooKeeper) -> Result<ScriptedPeer, Failure>,
     steps: impl AsyncFnOnce(&ZooKeeper, &mut ScriptedPeer, &str, &Client) -> Outcome,
@@ -39,7 +39,8 @@ pub(crate) struct ScriptedPeer {
 }
 
 impl ScriptedPeer {
-    /// Starts the process. `needs` is kept for as long as the process runs, such as its directory.
+    /// Starts the process. `needs`, such as the directory of the program, is kept for as long as
+    /// the process runs.
     pub(crate) fn start(mut command: Command, needs: impl Any + Send) -> Result<Self, Failure> {
         let mut child = command
             .stdin(Stdio::piped())

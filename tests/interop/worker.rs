@@ -129,7 +129,7 @@ fn run(task: &Task) -> Result<(), Failure> {
         let client = loop {
             match builder.clone().connect(&task.servers).await {
                 Ok(client) => break client,
-                // Everything starts at once on this machine.
+                // The machine is busy because all workers start at once.
                 Err(e) if e.is_retryable() => {
                     journal.append(&format!("trouble {} {e:?}", task.name).replace('\n', " "))?;
                 }
@@ -256,7 +256,7 @@ async fn set_limits(
 #[derive(Debug)]
 enum Lock {
     Permits(InterProcessSemaphore, u32),
-    /// The only permit.
+    /// The only permit of a semaphore.
     Permit(InterProcessSemaphore),
     Mutex(InterProcessMutex),
     Fair(InterProcessFairLock),
@@ -397,7 +397,7 @@ impl Held {
                 guard.fencing_token().zxid(),
                 guard.fencing_token().counter(),
             ),
-            // The guard of the path itself.
+            // The last guard is that of the path itself.
             Self::Multi(guard) => guard
                 .fencing_tokens()
                 .last()
@@ -506,7 +506,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Becomes a reader, if it is the writer.
+    /// Turns the hold into a reader's, if it is the writer's.
     async fn downgrade(&self, held: Held) -> Result<Held, Failure> {
         let token = held.token();
         let Held::Write(writer) = held else {
@@ -580,7 +580,8 @@ impl Thread {
     }
 }
 
-/// Simulates the work of a holder: long enough for any other that thinks that the lock is free.
+/// Simulates the work of a holder, which takes long enough for any other contender that believes
+/// the lock to be free.
 async fn let_others_run() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -72,7 +72,7 @@ pub(crate) enum Departure {
     Dropped,
     /// The contender's client is closed, so that all contenders of the client leave.
     Closed,
-    /// The servers expire its session.
+    /// The servers expire the contender's session.
     Expired,
 }
 

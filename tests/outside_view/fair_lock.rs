@@ -118,7 +118,7 @@ async fn departed_waiters(observer: Observer) {
     contenders.finish().await;
 }
 
-/// The predecessor in memory leaves, and the nearest node before is one of another client.
+/// The predecessor in memory leaves, and the nearest node ahead belongs to another client.
 async fn memory_wait_becomes_watch(observer: Observer) {
     let mut contenders =
         Contenders::new(observer, &[Recipe::Fair; 4], Clients::Of(&[1, 2, 1, 1])).await;

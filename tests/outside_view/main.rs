@@ -1,14 +1,14 @@
-//! The view of other processes of a lock on a real ZooKeeper: the nodes in its queue, and who
-//! watches whom, as another session and the command `wchp` show it.
+//! A lock on a real ZooKeeper as other processes see it: the nodes in its queue, and who watches
+//! whom, as another session and the command `wchp` show them.
 //!
 //! ```text
 //! cargo test --test outside_view                 all of it
 //! cargo test --test outside_view mutex::         one recipe
 //! ```
 //!
-//! Each test states the whole state, and no node and no watch may be missing or left over. An
-//! operator who inspects a queue relies on that, and so does a peer in another language that joins
-//! the queue.
+//! Each test asserts the whole state: no node and no watch may be missing or left over. An operator
+//! who inspects a queue relies on that, and so does a peer in another language that joins the
+//! queue.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

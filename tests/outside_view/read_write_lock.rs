@@ -133,7 +133,8 @@ async fn departed_waiter(observer: Observer, departure: Departure, who: usize) {
     contenders.finish().await;
 }
 
-/// Three readers wait for the second of two writers. It leaves, and all of them wait for the first.
+/// Three readers wait for the second of two writers. That writer leaves, and all readers wait for
+/// the first.
 async fn readers_behind_departed_writer(observer: Observer) {
     let mut contenders =
         Contenders::new(observer, &[Write, Write, Read, Read, Read], Clients::Each).await;

@@ -324,7 +324,7 @@ pub(crate) struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     at: Instant,
-    /// Whether the guard of the holder says that it has lost the lock.
+    /// Whether the holder's guard reports the loss of the lock.
     is_lost: bool,
 }
 
@@ -426,7 +426,7 @@ pub(crate) async fn lock_again_and_end(
     granted: Granted,
     servers: &ZooKeeper,
 ) -> Outcome {
-    // The proxies go last.
+    // The proxies are dropped last.
     let Holder {
         proxies: _proxies,
         client,
@@ -454,7 +454,7 @@ pub(crate) async fn hand_over(holder: Holder, waiter: Waiter, servers: &ZooKeepe
         waiter.is_waiting(),
         "expected the waiter to wait for the holder, but it was granted the lock"
     );
-    // The proxies go last.
+    // The proxies are dropped last.
     let Holder {
         proxies: _proxies,
         client,

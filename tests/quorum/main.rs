@@ -29,7 +29,7 @@ use self::holders::{Kind, Outcome};
 /// How often a scenario is run on a machine that stands still.
 const ROUNDS: usize = 3;
 
-/// Runs a scenario, and repeats it if it fails on a machine that stood still: holder, rival and
+/// Runs a scenario, and repeats it if it fails on a machine that stood still: holder, waiter and
 /// servers depend on the clock, so the machine may have caused the delay. A failed assertion is not
 /// repeated.
 fn steadily(title: &str, scenario: fn(&str) -> Outcome) -> Outcome {

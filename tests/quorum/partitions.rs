@@ -35,8 +35,8 @@ pub(crate) fn follower(title: &str) -> Outcome {
     ))
 }
 
-/// The followers leave their leader, without its notice, and elect another. For twenty seconds the
-/// old leader continues to answer reads and even `sync`.
+/// The followers leave their leader, which does not notice, and elect another. For twenty seconds
+/// the old leader continues to answer reads and even `sync`.
 pub(crate) fn leader(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
     let (_turn, roles) = ensemble.turn()?;
@@ -91,7 +91,7 @@ async fn partition(
         let stat = within("the answer to a read", witness.check_stat(&node)).await?;
         assert!(
             stat.is_some(),
-            "{title}: who only reads there sees the lock still held"
+            "{title}: a client that only reads there sees the lock as held"
         );
         println!(
             "{title}: {still:?} answered {} ms after the cut, as if nothing were",

@@ -178,7 +178,7 @@ async fn denied_deletion_is_reported(env: &Env) {
         assert_eq!(*named, node);
         assert!(error.to_string().contains("grant it DELETE"), "{error}");
     }
-    assert_eq!(env.children(&path).await.len(), 1, "it leaves no other");
+    assert_eq!(env.children(&path).await.len(), 1, "no other node");
     assert!(matches!(
         theirs.try_lock().await,
         Err(TryLockError::WouldBlock { .. })
@@ -288,7 +288,7 @@ async fn digest_entry_is_for_one_user(env: &Env) {
 }
 
 /// Returns the entries of a node's ACL: the users, and their permissions. A user without the right
-/// to administer it sees no hash.
+/// to administer the node sees no hash.
 async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
     let plain_client = env.plain_client().await;
     plain_client.sync(node).await.unwrap();
@@ -302,9 +302,10 @@ async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
     all
 }
 
-/// The ACL of a recipe, or else of its client, which has a namespace too, applies to nodes of every
-/// kind, the directory, and those created above it, but to no existing directory. (Curator asks an
-/// object for the ACL of each path; here a parent with another ACL must be created first.)
+/// The ACL of a recipe, or else that of its client, applies to nodes of every kind, to the
+/// directory, and to the directories created above it, but to no existing directory. The client has
+/// a namespace too. (Curator asks an object for the ACL of each path; here a parent with another
+/// ACL must be created first.)
 async fn acl_covers_parents_and_nodes(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;

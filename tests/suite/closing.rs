@@ -108,7 +108,7 @@ fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
     );
 }
 
-/// Starts a drain, and waits until what ends at once has ended.
+/// Starts a drain, and waits until waiting calls have ended and new calls are refused.
 async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), ReleaseError>> {
     let mutex = InterProcessMutex::new(client, test_support::unique_path("nobody-else")).unwrap();
     let waiter = mutex.lock();

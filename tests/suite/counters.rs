@@ -195,7 +195,7 @@ async fn node_is_curators(env: &Env) {
             (value.to_be_bytes().to_vec(), 0)
         );
     }
-    // The number is written as another language does.
+    // The number is written as a program in another language writes it.
     env.plain_client()
         .await
         .set_data(&path, &[0, 0, 0, 0, 0, 0, 1, 0], None)

@@ -145,7 +145,7 @@ async fn many_contenders_make_a_directory(env: &Env) {
     env.wait_count(&env.lock_path(), 0).await;
 }
 
-/// A lock in a namespace, seen by its client and by one without.
+/// Checks a lock in a namespace, through its client and through a client without the namespace.
 async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     let mutex = InterProcessMutex::new(client, "/shop/stock").unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
@@ -154,7 +154,7 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     assert!(node.starts_with("/shop/stock/_c_"), "{node}");
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
     assert!(env.stat(&format!("{namespace}{node}")).await.is_some());
-    // Without the namespace, the path is another name of the same lock.
+    // A client without the namespace reaches the same lock by the full path.
     let plain = env.client().await;
     let same = InterProcessMutex::new(&plain, format!("{namespace}/shop/stock")).unwrap();
     assert!(same.try_lock().await.is_err());

@@ -1,4 +1,4 @@
-//! Elections: one leader at a time, and a successor when it is gone.
+//! Elections: one leader at a time, and a successor when the leader has left.
 
 use test_support::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The guard is the hold.
+//! Guards: how they are released and lost, and transactions under them.
 
 use std::thread;
 
@@ -116,8 +116,8 @@ async fn guard_knows_path_and_node(env: &Env) {
     let node = guard.node();
     let name = node
         .strip_prefix(&format!("{path}/"))
-        .expect("it is below the lock's path");
-    // The name is as Curator's: `_c_`, a UUID, `-lock-` and ten digits.
+        .expect("a node below the lock's path");
+    // The name has Curator's form: `_c_`, a UUID, `-lock-` and ten digits.
     let (id, number) = name
         .strip_prefix("_c_")
         .unwrap()

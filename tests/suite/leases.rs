@@ -66,7 +66,7 @@ async fn expired_leases_advance_the_queue(env: &Env) {
             let mut turns = turns.lock().unwrap();
             assert!(
                 turns.iter().all(|earlier| !earlier.is_held()),
-                "two hold the lock at once"
+                "expected one holder at a time"
             );
             turns.push(guard);
         });

@@ -178,7 +178,8 @@ async fn replacement_never_grants_two(env: &Env) {
     while !(begun.elapsed() >= TIME && is_enough(replaced)) && begun.elapsed() < PATIENCE {
         let n = usize::from(dice.below(2) == 0);
         let (lock, visits) = (&locks[n], locks[n].critical.visits());
-        // However slow the machine is, numbers follow each other in between.
+        // A replacement is due by the number of visits, so that on a slow machine too there are
+        // grants without a list in between.
         if visits >= due[n] && replace(plain_client, &lock.path, &mut dice).await {
             lock.seen.send_modify(|seen| seen.replaced += 1);
             replaced += 1;

@@ -61,7 +61,7 @@ fn spawn(
     tokio::spawn(semaphore.acquire_many(n, SOON))
 }
 
-/// The holders never have more than the permits, whatever they ask for, and all are served.
+/// The holders never have more permits than there are, whatever they ask for, and all are served.
 // Shows: permits-by-one-transaction, permit-tokens
 async fn holders_never_exceed_the_limit(env: &Env) {
     const ROUNDS: usize = 5;
@@ -163,7 +163,7 @@ async fn semaphore_fifo_across_clients(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The order holds when most of them wait in memory.
+/// Permits are granted in the order of arrival also when most waiters wait in memory.
 async fn semaphore_fifo_within_client(env: &Env) {
     let client = env.client().await;
     let semaphore = InterProcessSemaphore::builder(&client, env.lock_path(), 1)
@@ -593,7 +593,7 @@ async fn transaction_commits_while_held(env: &Env) {
         .await
         .unwrap();
     assert!(env.stat(&path).await.is_some());
-    // All nodes of a value have to exist.
+    // All nodes of a permit value have to exist.
     env.delete(&permit.nodes()[1]).await;
     let refused = env.path("refused");
     let write = within(
@@ -718,7 +718,7 @@ async fn permits_survive_an_outage(env: &Env) {
     }
     env.stop_servers().await;
     env.restart_servers().await;
-    assert!(held.is_held(), "the sessions were not away for long");
+    assert!(held.is_held(), "the outage was short");
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     within("the release", held.release()).await.unwrap();
     for waiter in waiting {

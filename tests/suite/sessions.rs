@@ -36,7 +36,7 @@ async fn waiter_survives_session_end(env: &Env) {
     let node = queued.iter().find(|name| !holder.ends_with(*name)).unwrap();
     let next = env.stat(&format!("{}/{node}", env.lock_path())).await;
     if let Some(next) = next {
-        // The visible node may still be the old one, about to go.
+        // The visible node may still be the old one, which is about to be deleted.
         assert!(
             next.ephemeral_owner == session || Some(next.ephemeral_owner) == client.session_id()
         );

@@ -183,7 +183,7 @@ async fn or_busy_converts_only_busy(env: &Env) {
         .or_busy()
         .unwrap();
     let Acquired(guard) = free else {
-        panic!("it was free")
+        panic!("the lock was free")
     };
     let mutex = InterProcessMutex::new(&theirs, env.lock_path()).unwrap();
     assert!(matches!(

@@ -316,7 +316,7 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         .unwrap();
 }
 
-/// The holder of the oldest permit is at the head of the queue, and then behind it.
+/// The error names the holder of the oldest permit, both at the head of the queue and behind it.
 // Shows: held-by
 async fn timeout_and_try_name_permit_holder(env: &Env) {
     let path = env.lock_path();
@@ -373,7 +373,7 @@ async fn timeout_and_try_name_permit_holder(env: &Env) {
     second.release().await.unwrap();
 }
 
-/// A mutex whose client asks for its nodes every two seconds.
+/// Returns a mutex whose client checks its nodes every two seconds.
 async fn beating(env: &Env) -> InterProcessMutex {
     let client = env
         .connect(env.builder().session_timeout(Duration::from_secs(12)))
@@ -400,7 +400,7 @@ async fn broken_holder_is_notified(env: &Env) {
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     assert!(
         !operator.break_lock(&holders[0]).await.unwrap(),
-        "it is gone"
+        "expected no node"
     );
     assert!(next.is_held());
     next.release().await.unwrap();
@@ -470,7 +470,7 @@ async fn break_spares_other_nodes(env: &Env) {
     env.create(&node, zk::CreateMode::Ephemeral).await;
     assert!(
         !mutex.break_lock(old).await.unwrap(),
-        "the node of that name is another's"
+        "expected the new node to be spared"
     );
     let [new] = &mutex.queue().await.unwrap()[..] else {
         panic!("one contender")

@@ -1,6 +1,6 @@
 //! Runs the same worlds for this library's mutex and for `zookeeper_client::Client::lock`:
 //! `simulation/run --client-lock [SECONDS [FIRST_SEED]]`. Prints a JSON object for each; fails if
-//! ours did what no lock may do.
+//! this library's lock did what no lock may do.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -146,7 +146,7 @@ fn replay(seed: u64, quiet: bool) -> ExitCode {
     code(sum.violations == 0)
 }
 
-/// Runs seeds on several threads, until there is none.
+/// Runs seeds on several threads, until no seed is left.
 fn on_threads(options: &Options, next: impl Fn() -> Option<u64> + Sync, run: impl Fn(u64) + Sync) {
     thread::scope(|scope| {
         for _ in 0..options.threads {

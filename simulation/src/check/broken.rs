@@ -31,7 +31,7 @@ impl Broken {
         nodes.iter().any(|node| self.suspects.contains(node))
     }
 
-    /// Since when one of these nodes is deleted.
+    /// Returns since when one of these nodes has been deleted.
     pub fn since(&self, nodes: &[String]) -> Option<u64> {
         nodes
             .iter()
@@ -47,8 +47,8 @@ impl Broken {
             .any(|(node, deleted)| *deleted >= since && node.starts_with(path))
     }
 
-    /// A lock is granted by these nodes to one that was awake for `limit`. It may have been granted
-    /// before the deletion, or by a list from before that.
+    /// Checks a grant by these nodes to a caller that was awake for `limit`. The lock may have been
+    /// granted before the deletion, or by a list from before it.
     pub fn granted(&self, now: u64, nodes: &[String], limit: u64) -> Result<(), String> {
         match self.since(nodes) {
             Some(deleted) if now > deleted + limit => Err(format!(
@@ -75,8 +75,8 @@ impl Broken {
     ///
     /// The limit counts from the last connection of its client: the check of the node is lost with
     /// the connection, and is sent again by the next. If each connection lasts for a moment only,
-    /// the answers to other writes may get through, which keep the lease valid, and those to the
-    /// checks not (seed 1675).
+    /// the answers to other writes, which keep the lease valid, may get through while those to the
+    /// checks do not (seed 1675).
     pub fn look(
         &self,
         now: u64,

@@ -1,8 +1,8 @@
 //! A client that is closed or drained holds no lock, and a drain that reports success has taken
 //! none from its holder.
 
-/// A client has ended: how many of its guards are held still, and how many were when a drain had
-/// ended well.
+/// Checks the end of a client: how many of its guards are still held, and how many were held when a
+/// drain had reported success.
 pub fn ended(held: usize, in_hands: usize, is_drained: bool) -> Result<(), String> {
     if held > 0 {
         return Err(format!(

@@ -10,12 +10,12 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Returns a call begins; returns the highest number that was returned so far.
+    /// Records that a call begins; returns the highest number that was returned so far.
     pub fn begin(&self) -> Option<i64> {
         self.returned.last().copied()
     }
 
-    /// A call that began above `floor` has taken a number.
+    /// Checks the number that a call has taken, which began above `floor`.
     pub fn taken(&mut self, floor: Option<i64>, number: i64) -> Result<(), String> {
         if floor.is_some_and(|floor| number <= floor) {
             return Err(format!("{number} was returned after {floor:?}"));
@@ -26,7 +26,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// A call that began above `floor` has read a number.
+    /// Checks the number that a call has read, which began above `floor`.
     pub fn read(&self, floor: Option<i64>, number: i64) -> Result<(), String> {
         match floor {
             Some(floor) if number < floor => Err(format!("{number} was read after {floor}")),
@@ -44,7 +44,7 @@ mod tests {
         let mut numbers = Numbers::default();
         let floor = numbers.begin();
         numbers.taken(floor, 2).unwrap();
-        // Begun before the 2 was returned.
+        // The call began before the 2 was returned.
         numbers.taken(floor, 1).unwrap();
         numbers.taken(floor, 1).unwrap_err();
         let floor = numbers.begin();

@@ -1,5 +1,5 @@
-//! When nothing is broken any more, all comes to its end: callers that are to stop, and what is
-//! asked of a client or of a path, which ends well.
+//! When nothing is broken any more, everything ends: callers that are to stop, and calls on a
+//! client or a path, which succeed.
 
 use std::fmt::{Debug, Display};
 
@@ -14,7 +14,7 @@ pub fn callers(left: usize) -> Result<(), String> {
     }
 }
 
-/// A client was to be flushed, closed or drained; `None` if that took longer than it may.
+/// Checks that a client was flushed, closed or drained; `None` means that it took too long.
 pub fn confirmed<E: Debug>(
     client: u64,
     what: &str,
@@ -42,12 +42,12 @@ pub fn closed<E: Debug>(
     }
 }
 
-/// A client has used something, as often as it failed and there was time.
+/// Checks a client's use of something, which was repeated as long as it failed and there was time.
 pub fn works<E: Display>(what: &str, client: u64, outcome: Result<(), E>) -> Result<(), String> {
     outcome.map_err(|error| format!("{what} does not work for {client}: {error}"))
 }
 
-/// A lock that was just granted was released.
+/// Checks the release of a lock that was just granted.
 pub fn released<E: Display>(path: &str, outcome: Result<(), E>) -> Result<(), String> {
     outcome.map_err(|error| format!("{path} is not released: {error}"))
 }

@@ -1,12 +1,12 @@
-//! An error says what was so: busy only if others were there, no server only if something was
+//! An error is true: it says busy only if others were there, no server only if something was
 //! broken, and so on.
 
 /// The facts about a call that has ended with an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scene {
-    /// Nothing was broken any more, or yet, and there was time for all that the call sends.
+    /// Nothing was broken, not yet or no longer, and there was time for all requests of the call.
     pub undisturbed: bool,
-    /// Nothing has struck since long before it began that keeps answers of servers from clients.
+    /// Since long before the call began, no fault has kept answers of servers from clients.
     pub reachable: bool,
     /// Another contender was there, or may have been.
     pub contended: bool,
@@ -14,7 +14,7 @@ pub struct Scene {
     pub denied: bool,
     /// The client was being closed.
     pub closing: bool,
-    /// Other processes delete nodes in this world, when nothing else is broken, too.
+    /// Other processes delete nodes in this world, even when nothing else is broken.
     pub broken: bool,
     /// The limit of the semaphore was changed.
     pub resized: bool,

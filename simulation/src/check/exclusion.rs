@@ -1,12 +1,12 @@
-//! No two are inside who exclude each other, by their guards' own clocks.
+//! No two holders that exclude each other are inside at once, by their guards' own clocks.
 //!
-//! A guard goes from held to lost and never back, so an overlap begins with a grant, and the moment
-//! of a grant is the one to look. Guards of a machine that has crashed do not count: no process
-//! acts on them.
+//! A guard goes from held to lost and never back, so an overlap begins with a grant, and the check
+//! is made at each grant. Guards of a machine that has crashed do not count: no process acts on
+//! them.
 
 /// A guard, or what stands for one.
 pub trait Guard {
-    /// Returns whether a holder that asks it may act on the lock.
+    /// Returns whether a holder that asks this guard may act on the lock.
     fn is_held(&self) -> bool;
     /// Returns a description for a report.
     fn show(&self) -> String;
@@ -42,7 +42,7 @@ impl<G> Default for Exclusion<G> {
 }
 
 impl<G: Guard> Exclusion<G> {
-    /// A caller is granted this many permits.
+    /// Records that a caller is granted this many permits.
     pub fn enter(&mut self, who: u64, share: Share, permits: u32, guard: G) -> Result<(), String> {
         let held = guard.is_held();
         let beside = |entry: &&Entry<G>| match (share, entry.share) {

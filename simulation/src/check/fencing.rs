@@ -1,5 +1,5 @@
-//! A resource that compares fencing tokens accepts nothing of an earlier holder behind what a later
-//! one has done, and refuses nothing of a holder behind whom no other has been there.
+//! A resource that compares fencing tokens accepts nothing of an earlier holder after a later one
+//! has been there, and refuses nothing of a holder if no later one has been there.
 //!
 //! Holders are known by the numbers of their grants: an exclusive one has its own, and one that
 //! shares has that of the last exclusive grant before its own.
@@ -14,7 +14,7 @@ pub struct FencedResource {
 }
 
 impl FencedResource {
-    /// A holder has shown its token to the resource.
+    /// Checks the resource's answer to a holder that has shown its token.
     pub fn shown(
         &mut self,
         who: u64,

@@ -1,5 +1,5 @@
 //! A fair lock serves the callers of one client in the order in which they asked, as long as
-//! nothing breaks. (Among clients the order is that of their nodes, which `tokens` looks at.)
+//! nothing breaks. (Among clients the order is that of their nodes, which `tokens` checks.)
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// Returns a caller of a client asks, and waits until `deadline`. Returns its ticket.
+    /// Records that a caller of a client asks, and waits until `deadline`. Returns its ticket.
     pub fn asks(&mut self, client: u64, deadline: u64) -> u64 {
         self.next += 1;
         self.waiting.insert(self.next, (client, deadline));

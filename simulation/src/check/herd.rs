@@ -1,4 +1,4 @@
-//! The end of one who holds or waits wakes at most one other, as long as nothing breaks.
+//! The departure of a holder or a waiter wakes at most one other, as long as nothing breaks.
 
 /// Checks the number of notifications of watches against the number of created nodes, each of which
 /// was deleted once at most.

@@ -21,7 +21,7 @@ pub struct Entry<'a> {
     pub is_connect: bool,
 }
 
-/// Whose a session is: it may have ended before anybody knew of it.
+/// The owner of a session, which may be unknown because the session ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     Own,
@@ -29,8 +29,8 @@ pub enum Whose {
     Unknown,
 }
 
-/// Returns whether a session that may be the client's was denied something since then, by a path
-/// that begins so: the mutex of a counter is beside it.
+/// Returns whether a session that may be the client's was denied something since then, at a path
+/// with this prefix: the mutex of a counter is beside the counter.
 pub fn denied<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,
@@ -44,13 +44,13 @@ pub fn denied<'a>(
     })
 }
 
-/// For how long a node of a client that is gone may keep its next call waiting: until its client
-/// knows that.
+/// For how long a deleted node may keep the next call of its client waiting, until the client knows
+/// of the deletion.
 const GOING_MS: u64 = 500;
 
 /// Returns whether a node of another contender was made below a path since then. The client makes
-/// this many for the call: what is above that is of a call before it, or was made again because
-/// there was no answer. So is what it has deleted a moment before, or deletes.
+/// this many for the call: further ones are of an earlier call, or were made again because there
+/// was no answer. So are nodes that the client deletes, or has just deleted.
 pub fn came<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,
@@ -77,7 +77,7 @@ pub fn came<'a>(
     false
 }
 
-/// When a session that may be the client's was connected last, since then.
+/// Returns when a session that may be the client's was connected last, since then.
 pub fn connected<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     since: u64,

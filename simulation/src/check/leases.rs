@@ -1,4 +1,4 @@
-//! A lock with a lease of its caller ends with that, and not before.
+//! A lock with a lease of its caller ends with the lease, and not before.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl End {
     }
 }
 
-/// A guard says whether it is held.
+/// Checks the state that a guard reports.
 pub fn look(end: Option<End>, now: u64, is_held: bool) -> Result<(), String> {
     match end {
         Some(end) if is_held && now > end.latest + GRAIN => Err(format!(

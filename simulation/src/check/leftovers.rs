@@ -5,7 +5,7 @@
 const ONCE: i64 = 16 << 10;
 const PER_PROCESS: i64 = 1 << 10;
 
-/// The nodes of contenders at a path, when all of them have ended.
+/// Checks that no node is left at a path when all contenders have ended.
 pub fn no_node(path: &str, nodes: &[String]) -> Result<(), String> {
     if nodes.is_empty() {
         Ok(())
@@ -14,7 +14,8 @@ pub fn no_node(path: &str, nodes: &[String]) -> Result<(), String> {
     }
 }
 
-/// The sessions on the servers, when all clients are closed and those of the dead have expired.
+/// Checks that no session is left on the servers, when all clients are closed and the sessions of
+/// dead processes have expired.
 pub fn no_session<S: std::fmt::Debug>(sessions: &[S]) -> Result<(), String> {
     if sessions.is_empty() {
         Ok(())
@@ -23,8 +24,8 @@ pub fn no_session<S: std::fmt::Debug>(sessions: &[S]) -> Result<(), String> {
     }
 }
 
-/// Watches on the servers, and tasks beside those that there were before the first client. Each
-/// process keeps its lease thread.
+/// Checks that no watch is left on the servers, and no task but those from before the first client.
+/// Each process keeps its lease thread.
 pub fn nothing(watches: usize, tasks: usize, processes: u64) -> Result<(), String> {
     if watches > 0 {
         return Err(format!("{watches} watches are left"));

@@ -1,7 +1,8 @@
 //! Which limits of a semaphore may have been in force, when it is set by several, with or without
 //! an answer.
 
-/// A limit that was set, from when to when, in milliseconds; without an end it may still come.
+/// A limit that was set, with the beginning and the end of the call in milliseconds. Without an
+/// end, the limit may still take effect.
 #[derive(Debug)]
 struct Set {
     limit: u32,
@@ -39,8 +40,8 @@ impl Limits {
         }
     }
 
-    /// Returns the highest limit that may have been in force at `since` or later: each but those
-    /// that were replaced by one that began after they had ended.
+    /// Returns the highest limit that may have been in force at `since` or later: all limits but
+    /// those that were replaced by a call that began after their own had ended.
     pub fn most(&self, since: u64) -> u32 {
         let is_replaced = |one: &Set| {
             let by = |other: &Set| {

@@ -16,7 +16,7 @@ impl Margins {
         self.notified.insert(place, now);
     }
 
-    /// The next is granted.
+    /// Records that the next caller is granted the lock.
     pub fn granted(&mut self, place: usize, now: u64) {
         if let Some(notified) = self.notified.remove(&place) {
             let margin = now.saturating_sub(notified);

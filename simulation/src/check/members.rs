@@ -13,7 +13,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// A member is given data.
+    /// Records that a member is given data.
     pub fn wants(&mut self, id: &str, data: u64) {
         self.wanted.insert(id.to_owned(), data);
     }
@@ -28,7 +28,8 @@ impl Members {
         self.left.insert(id.to_owned());
     }
 
-    /// A look that began at the moment of `before`, and ended now, has found these.
+    /// Checks the members that were found by a look that began at the moment of `before` and ends
+    /// now.
     pub fn found(&self, before: &Self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
         for (id, data) in found {
             let data: Option<u64> = String::from_utf8_lossy(data).parse().ok();
@@ -49,7 +50,7 @@ impl Members {
     }
 }
 
-/// When all works, the members are those that are in the group, and no others.
+/// Checks that the members are those that are in the group, and no others, when all works.
 pub fn exactly(live: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), String> {
     if live == found {
         Ok(())

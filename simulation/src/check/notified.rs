@@ -41,7 +41,7 @@ impl Notified {
         }
     }
 
-    /// The caller does not wait any more.
+    /// Records that the caller no longer waits.
     pub fn left(&mut self, who: u64) {
         self.0.remove(&who);
     }

@@ -34,8 +34,8 @@ impl Runs {
         }
     }
 
-    /// At the end there are these writes of runs for an occasion, and a record or none.
-    /// `may_be_pruned` if a record may have been deleted since.
+    /// Compares, at the end, the writes of runs for an occasion with its record. `may_be_pruned`
+    /// says that a record may have been deleted since.
     pub fn check(
         &self,
         occasion: &str,

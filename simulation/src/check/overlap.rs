@@ -1,5 +1,5 @@
-//! No two holders of a path are answered at the same moment that they hold it, by locks that say so
-//! themselves: of whatever library.
+//! No two holders of a path are told at the same moment that they hold it. The answers are those of
+//! the locks themselves, of any library.
 
 use std::collections::BTreeSet;
 

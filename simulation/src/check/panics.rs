@@ -1,4 +1,4 @@
-//! Nothing panics in a simulated thread: not a caller, and no task of the library, the client or
+//! Nothing panics in a simulated thread: neither a caller nor a task of the library, the client or
 //! the server.
 
 use std::cell::RefCell;

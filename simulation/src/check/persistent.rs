@@ -1,7 +1,7 @@
 //! A persistent node has the data that were confirmed, and does not exist when its end was
 //! confirmed.
 
-/// Data were set, and the servers have these; `None` if they have no node.
+/// Compares the data that were set with those on the servers; `None` if there is no node.
 pub fn has(path: &str, set: &[u8], found: Option<&[u8]>) -> Result<(), String> {
     if found == Some(set) {
         return Ok(());

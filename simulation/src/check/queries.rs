@@ -11,7 +11,7 @@ pub struct HolderView {
     pub is_locked: bool,
 }
 
-/// A holder by these nodes has looked, and holds it still.
+/// Checks the view that a holder with these nodes has of its lock, which it still holds.
 pub fn by_holder(look: &HolderView, own: &[String]) -> Result<(), String> {
     for node in own {
         let is_listed = !look.is_queued || look.queue.contains(node);

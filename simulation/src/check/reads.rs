@@ -6,19 +6,19 @@
 pub struct Reads(u64);
 
 impl Reads {
-    /// A holder's write was accepted.
+    /// Records that a holder's write was accepted.
     pub fn written(&mut self, number: u64) {
         self.0 = self.0.max(number);
     }
 
-    /// Returns a read begins; returns the newest number that was written.
+    /// Records that a read begins; returns the newest number that was written.
     pub fn begin(&self) -> u64 {
         self.0
     }
 }
 
-/// A read that began after `floor` was written has returned a number to a holder, after whose grant
-/// there is none but its own, with the number `own`.
+/// Checks the number that a read returned to a holder. The read began after `floor` was written,
+/// and the last grant is the holder's own, with the number `own`.
 pub fn read(who: u64, floor: u64, own: u64, number: u64) -> Result<(), String> {
     if number < floor {
         return Err(format!(

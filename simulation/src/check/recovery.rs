@@ -80,7 +80,8 @@ impl<W> Waits<W> {
         self.left
     }
 
-    /// Returns when the last of the others left, if this many holders are no others.
+    /// Returns when the last of the others left, if this many of the holders do not count as
+    /// others.
     pub fn free_but_for(&self, own: u64) -> Option<u64> {
         (self.holders <= own).then_some(self.free)
     }
@@ -98,14 +99,14 @@ impl<W> Waits<W> {
             .unwrap_or(0)
     }
 
-    /// Returns for how long one that is granted now has waited for what was free.
+    /// Returns how long a caller that is granted now has waited since the lock became free.
     pub fn waited(&self, ticket: Ticket, now: u64, healed: u64) -> Option<u64> {
         let (since, _) = self.waits.get(&ticket.number)?;
         (self.holders == 0).then(|| now.saturating_sub(healed.max(self.free).max(*since)))
     }
 }
 
-/// Twice the session timeout, and five seconds.
+/// Returns the limit: twice the session timeout, and five seconds.
 pub fn limit(timeout_ms: u64) -> u64 {
     2 * timeout_ms + 5_000
 }
@@ -122,8 +123,8 @@ pub fn in_time(waited: u64, limit: u64) -> Result<(), String> {
     ))
 }
 
-/// Returns for how long one has waited for several paths, each of which is free since some moment,
-/// or is not.
+/// Returns how long a caller has waited for several paths, each of which is free since some moment,
+/// or is not free.
 pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Option<u64>>) -> u64 {
     let mut since = since;
     for free in free {

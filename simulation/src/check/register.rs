@@ -1,6 +1,6 @@
-//! A number that is written with a value of its own each time is linearizable: there is an order of
-//! all operations, each at a moment between its beginning and its end, in which each read returns
-//! the last write before it.
+//! A number that is written with a new value each time is linearizable: there is an order of all
+//! operations, each at a moment between its beginning and its end, in which each read returns the
+//! last write before it.
 //!
 //! All operations with one value are a cluster: its write, and what has read it. A cluster whose
 //! operations are all over before one of them began (a read after the end of the write, say) owns
@@ -44,7 +44,7 @@ impl Default for Register {
 }
 
 impl Register {
-    /// A write of a new value begins.
+    /// Records that a write of a new value begins.
     pub fn begin(&mut self, value: i64, now: u64) {
         let cluster = Cluster {
             written: Some(now),
@@ -72,7 +72,7 @@ impl Register {
         cluster.began = cluster.began.max(began);
     }
 
-    /// A compare-and-set has replaced a value.
+    /// Records that a compare-and-set has replaced a value.
     pub fn replaced(&mut self, value: i64, by: i64, began: u64, ended: u64) {
         self.ended(value, began, ended);
         self.ended(by, began, ended);
@@ -85,7 +85,7 @@ impl Register {
         }
     }
 
-    /// Looks at all of it.
+    /// Checks all operations.
     pub fn check(&self) -> Result<(), String> {
         if let Some(wrong) = self.wrong.first() {
             return Err(wrong.clone());

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// The nodes whose holders are asked to stop.
 #[derive(Debug, Default)]
 pub struct Revoked {
-    /// Since when an answer says that it is asked; `None` if it may be.
+    /// Since when a request is known to have been made; `None` if one may have been made.
     asked: BTreeMap<String, Option<u64>>,
 }
 
 impl Revoked {
-    /// A request is about to be sent.
+    /// Records that a request is about to be sent.
     pub fn asks(&mut self, node: &str) {
         self.asked.entry(node.to_owned()).or_default();
     }

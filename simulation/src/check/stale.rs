@@ -1,5 +1,4 @@
-//! Nothing is written behind the guard of a holder after whom another was granted the lock
-//! exclusively.
+//! No write under the guard of a holder is accepted after another was granted the lock exclusively.
 
 /// The exclusive grants of one path, by number.
 #[derive(Debug, Default)]
@@ -19,7 +18,7 @@ impl Grants {
     }
 }
 
-/// A transaction that was begun by a stale holder was accepted, or not.
+/// Checks whether a transaction that a stale holder began was accepted.
 pub fn written(who: u64, was_stale: bool, is_accepted: bool) -> Result<(), String> {
     if was_stale && is_accepted {
         return Err(format!(

@@ -88,7 +88,7 @@ impl Stage {
         Arc::clone(rng.pick(&links))
     }
 
-    /// Waits for a time that ends when all is healed, at the latest.
+    /// Shortens a time so that it ends when all is healed, at the latest.
     fn at_most(&self, time: Duration) -> Duration {
         time.min(self.end.saturating_duration_since(Instant::now()))
     }

@@ -1,5 +1,5 @@
-//! Other programs and administrators: nodes and directories that go, and access that is denied for
-//! a while.
+//! Other programs and administrators: nodes and directories that are deleted, and access that is
+//! denied for a while.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub(super) fn strike(stage: &Stage, rng: &mut Rng) {
     }
 }
 
-/// Another process deletes the node of one who holds or waits.
+/// Another process deletes the node of a holder or a waiter.
 pub(super) fn delete_node(stage: &Stage, rng: &mut Rng) {
     let (world, server) = (&stage.world, &stage.server);
     let place = rng.range(0, world.plan.paths() as u64) as usize;

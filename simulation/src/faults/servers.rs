@@ -1,4 +1,4 @@
-//! Servers that stop, stall, or lose what is said; sessions that end early.
+//! Servers that stop, stall, or lose messages; sessions that end early.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ fn write(place: usize, occasion: u64, run: u64) -> String {
 /// Judges why a job, which was asked for at `began`, has not run or is not recorded.
 fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &OnceError) {
     let (of, why): (fn(&str, Scene) -> _, _) = match error {
-        // How long it waits is for others to use up, and what it waits for is its lock.
+        // Others may use up the time of the wait for the job's lock, so this timeout is no error.
         OnceError::Acquire(AcquireError::TimedOut { .. }) => return,
         OnceError::Acquire(error) if error.kind() == Some(ErrorKind::Connection) => return,
         OnceError::Acquire(error) => (errors::of_call, variant(error)),

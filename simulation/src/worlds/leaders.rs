@@ -88,7 +88,7 @@ pub fn selector(client: &Client, place: usize) -> LeaderSelector {
     LeaderSelector::new(client, path(place)).expect("the path is valid")
 }
 
-/// Joins an election, leads in one term or some, and leaves.
+/// Joins an election, leads in one or more terms, and leaves.
 pub async fn latch_turn(
     client: &Client,
     world: &World,
@@ -175,7 +175,7 @@ pub async fn latch_turn(
     drop(within);
 }
 
-/// Leads in one term or some, until the work is done, or the caller does not wait any more.
+/// Leads in one or more terms, until the work is done, or the caller no longer waits.
 pub async fn selector_turn(
     selector: &LeaderSelector,
     world: &World,

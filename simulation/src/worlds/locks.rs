@@ -188,7 +188,7 @@ impl Lock {
         built.expect("the options are valid")
     }
 
-    /// As a member of a multi-lock, if it can be one, and how its grant shares.
+    /// Returns the lock as a member of a multi-lock, if it can be one, and how its grant shares.
     pub fn member(&self, shared: bool) -> Option<(Box<dyn InterProcessLock>, Share)> {
         let member: Box<dyn InterProcessLock> = match self {
             Self::Mutex(mutex) => Box::new(mutex.clone()),
@@ -202,7 +202,7 @@ impl Lock {
         Some((member, Share::Exclusive))
     }
 
-    /// Asks for it. `None` if the call was dropped.
+    /// Asks for the lock. Returns `None` if the call was dropped.
     pub async fn call(&self, call: Call) -> Option<Result<Held, Refused>> {
         Some(match self {
             Self::Mutex(mutex) => ways!(mutex, call, |guard| Held::Lock(AnyGuard::from(guard))),
@@ -390,7 +390,8 @@ pub async fn hold(
             true => rng.range(1, 3 * world.plan.timeout_ms()),
             false => rng.range(0, world.plan.hold_ms),
         };
-        // At the end of a world others wait for it, who have to come to theirs (seed 60450).
+        // At the end of a world others wait for the lock, and have to be granted it in time (seed
+        // 60450).
         let time = if world.is_stopped() {
             time.min(world.plan.hold_ms)
         } else {
@@ -472,7 +473,7 @@ pub async fn give_back(world: &World, held: Held, rng: &mut Rng) {
     }
 }
 
-/// Locks it, and releases it.
+/// Acquires the lock, and releases it.
 pub async fn prove(
     lock: &Lock,
     world: &World,

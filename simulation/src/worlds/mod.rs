@@ -159,7 +159,7 @@ impl Handle {
         }
     }
 
-    /// Uses it once when all works again. An error may come of something that has begun before.
+    /// Uses the recipe once when all works again. An error may have an earlier cause.
     async fn prove(
         &self,
         world: &World,
@@ -180,7 +180,7 @@ impl Handle {
     }
 }
 
-/// Goes on until the world stops, or the machine dies.
+/// Makes calls until the world stops, or the machine dies.
 pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
     let plan = &world.plan;
     let new = |place| Handle::new(plan, &machine.client, place);
@@ -253,7 +253,7 @@ pub async fn all_work(
     }
 }
 
-/// Looks at what callers have cost where nothing has broken.
+/// Checks what callers have cost in a world in which nothing has broken.
 pub fn check_calm(world: &World, server: &Server) {
     if world.plan.calm {
         let counters = server.counters();
@@ -282,7 +282,7 @@ pub fn left(plan: &Plan, server: &Server, place: usize) -> Vec<String> {
     }
 }
 
-/// Looks at what is on the servers when all have ended.
+/// Checks what is left on the servers when all have ended.
 pub fn check_end(world: &World, server: &Server) {
     for place in 0..world.plan.paths() {
         if world.plan.kinds[place] == Kind::Job {

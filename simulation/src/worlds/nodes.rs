@@ -246,7 +246,7 @@ pub async fn prove_group(
     Ok(())
 }
 
-/// A node is there with its data, and gone when it is closed.
+/// Checks that a node exists with its data, and does not exist when it has been closed.
 pub async fn prove_node(
     client: &Client,
     world: &World,
@@ -272,8 +272,8 @@ pub async fn prove_node(
     Ok(())
 }
 
-/// A member of each client joins: the group has these, and no others. When one has left, it has the
-/// rest.
+/// A member of each client joins. Checks that the group has these members and no others, and the
+/// rest when one has left.
 pub async fn check_group(
     world: &World,
     machines: &[Arc<Machine>],

@@ -1,11 +1,11 @@
-//! A counter whose servers go.
+//! A counter whose servers stop.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
 const PATH: &str = "/shop/orders";
 
-/// A write that was sent, and then no server any more.
+/// The reply to a write is lost, and then the server stops.
 // Shows: counter-writes
 #[tokio::test]
 async fn write_before_outage_is_unknown() {

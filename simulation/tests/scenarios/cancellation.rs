@@ -1,6 +1,6 @@
-//! A call that is stopped, cut off or too late leaves nothing behind, wherever it is: every point
-//! at which it can be, with every way of stopping it, of a mutex in each form, a multi-lock and
-//! permits of a semaphore.
+//! A call that is dropped, cut off or late leaves nothing behind, at whatever point that happens.
+//! The tests combine every point of a call with every way of stopping it, for a mutex in each form,
+//! a multi-lock and permits of a semaphore.
 
 mod scene;
 
@@ -15,7 +15,7 @@ enum Blow {
     Expired,
 }
 
-/// The connection is cut in each way.
+/// The ways of cutting a connection.
 const CUTS: [Blow; 2] = [Blow::Cut(Cut::Fin), Blow::Cut(Cut::Reset)];
 
 async fn strike(scene: &Scene, blow: Blow) {
@@ -25,7 +25,7 @@ async fn strike(scene: &Scene, blow: Blow) {
     }
 }
 
-/// The caller leaves at the point, and then the session may be struck.
+/// The caller drops the call at the point, and then the fault `blow`, if there is one, happens.
 async fn dropped(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, blow: Option<Blow>) {
     let mut scene = Scene::set(case).await;
     let attempt = ByHand::new(call(&scene)).start();
@@ -42,8 +42,8 @@ async fn dropped(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, bl
     }
 }
 
-/// The session is struck at the point: the call continues, in the next session if that has ended,
-/// and is served there, once.
+/// The fault happens at the point. The call continues, in the next session if the fault ended its
+/// own, and is granted the lock once.
 async fn served(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, blow: Blow) {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(call(&scene));
@@ -88,7 +88,8 @@ async fn dropped_at_every_point() {
     }
 }
 
-/// The flush is called while the point is still held: it waits.
+/// `flush` is called while the dropped call is still held up at the point, and returns only when
+/// nothing is left of the call.
 // Shows: flush, permits-unknown-outcome, multi-lock
 #[tokio::test]
 async fn flush_waits_for_dropped_call() {
@@ -111,8 +112,8 @@ async fn flush_waits_for_dropped_call() {
     }
 }
 
-/// A scene in which the deadline of a call has passed at the point. The answer does not wait for
-/// the point to be let go.
+/// Returns a scene in which the deadline of a call has passed at the point. The call returns its
+/// error while it is still held up there.
 async fn timed_out(case: Case) -> Scene {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(scene.lock.acquire(LATE));
@@ -166,7 +167,8 @@ async fn cut_at_every_point() {
     }
 }
 
-/// A call with a lease leaves nothing, whichever of these faults happens.
+/// A call with a lease leaves nothing behind when it is dropped, when its session expires, and when
+/// its connection is cut.
 // Shows: lease-over
 #[tokio::test]
 async fn leased_at_every_point() {
@@ -179,8 +181,8 @@ async fn leased_at_every_point() {
     }
 }
 
-/// The caller stops polling at the point, and does not leave: what it is granted is over with its
-/// lease.
+/// The caller stops polling at the point without dropping the call: what the call is granted is
+/// given back at the end of its lease.
 // Shows: lease-over
 #[tokio::test]
 async fn unpolled_with_lease_at_every_point() {
@@ -197,7 +199,8 @@ async fn unpolled_with_lease_at_every_point() {
     }
 }
 
-/// The caller has gone, and then the session goes: there is no caller to serve in the next.
+/// The caller has dropped the call, and then the session expires: the call does not continue in the
+/// next session.
 #[tokio::test]
 async fn dropped_and_expired_at_every_point() {
     for case in Case::all() {
@@ -205,7 +208,8 @@ async fn dropped_and_expired_at_every_point() {
     }
 }
 
-/// The caller has gone, and then the connection goes: what it sent is settled over the next.
+/// The caller has dropped the call, and then the connection is cut: the outcome of its requests is
+/// settled over the next connection.
 // Shows: node-owners
 #[tokio::test]
 async fn dropped_and_cut_at_every_point() {
@@ -231,14 +235,14 @@ async fn closed_at_every_point() {
         within(&what, closing).await.unwrap().unwrap();
         match within(&what, attempt).await.unwrap() {
             Err(error) => assert_eq!(error.kind(), Some(ErrorKind::Closed), "{what}: {error}"),
-            // The lock was granted at the last moment, and is lost.
+            // The lock was granted just before the client was closed, and is lost.
             Ok(granted) => assert!(!granted.guard.is_held(), "{what}"),
         }
         scene.assert_clean_for_others("closed").await;
     }
 }
 
-/// A try that is dropped while it looks, looks again, or creates.
+/// A call that tries is dropped while it looks, looks again, or creates.
 // Shows: try-lock, try-permits, multi-lock-try
 #[tokio::test]
 async fn try_dropped_at_every_point() {
@@ -278,7 +282,7 @@ async fn dropped_with_the_grant_in_flight() {
             until(&server, "the watch", |view| view.watches() == 1).await;
             held.release().await.unwrap();
         }
-        // The answer is there, and the future is not polled any more.
+        // The grant is ready, and the future is not polled again.
         attempt.woken().await;
         assert_eq!(server.children(DIRECTORY).len(), 1);
         drop(attempt);
@@ -289,7 +293,7 @@ async fn dropped_with_the_grant_in_flight() {
     }
 }
 
-/// The future is dropped while its owner is about to be notified that it was too late.
+/// The future is dropped when its timeout error is ready and not yet polled.
 #[tokio::test]
 async fn dropped_with_the_refusal_in_flight() {
     let (server, [client, holder]) = with_clients(start(), calm).await;

@@ -1,4 +1,4 @@
-//! Conversions of a held read-write lock whose session has little time.
+//! Conversions of a held read-write lock in a session with a short timeout.
 
 use ::simulation::scenario::tokio;
 use test_support::in_process::read_write::lock;
@@ -9,7 +9,8 @@ use crate::until_ended;
 /// The session timeout.
 const BRIEF: Duration = Duration::from_millis(1500);
 
-/// A lock that was lost on the way occupies no place, however long its guard is kept.
+/// A lock that is lost during a downgrade gives up its place in the queue, however long the caller
+/// keeps the error.
 #[tokio::test]
 async fn lost_downgrade_gives_up_its_place() {
     let server = start_impatient();
@@ -47,14 +48,15 @@ async fn lost_downgrade_gives_up_its_place() {
 /// Asserts that a session is not renewed for six times the heartbeat interval. No event shows that
 /// no heartbeat will come.
 async fn no_beats(server: &Server, client: &Client, id: i64) {
-    // The list is behind the last heartbeat that was sent while the node existed.
+    // The list is answered after any heartbeat that was sent while the node existed.
     within("a list", lock(client).participants()).await.unwrap();
     let before = server.counters().requests_of(id, Op::Multi);
     let beaten = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) > before;
-    never_for(BRIEF, server, "a beat, and there is no node", beaten).await;
+    never_for(BRIEF, server, "a heartbeat without a node", beaten).await;
 }
 
-/// A client that has no node sends no beats, however its last lock was lost.
+/// A client without a node sends no heartbeats, whether its last lock was released or lost in a
+/// downgrade.
 #[tokio::test]
 async fn downgrade_without_directory_leaves_no_heartbeats() {
     let server = start_impatient();
@@ -85,8 +87,8 @@ async fn downgrade_without_directory_leaves_no_heartbeats() {
     no_beats(&server, &client, id).await;
 }
 
-/// A future of `lost` resolves before the servers can give the lock away, also while a conversion
-/// is under way.
+/// The future of `lost` resolves before the servers can grant the lock to another client, even
+/// during a conversion.
 // Shows: telling-a-loss
 #[tokio::test]
 async fn conversion_does_not_delay_loss_notification() {

@@ -60,8 +60,8 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
     waits.max()
 }
 
-/// Returns how many creates have arrived, once all those have arrived that the client could send
-/// before this call without waiting for an answer.
+/// Waits until all creates have arrived that the client can send without an answer, and returns how
+/// many have arrived.
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
     let id = session(client);
@@ -79,7 +79,7 @@ async fn creates(server: &Server, client: &Client) -> usize {
     // started.
     let look = InterProcessMutex::new(client, NOWHERE).unwrap();
     let looked = ByHand::new(look.participants()).start();
-    until(server, "a request behind them", move |view| {
+    until(server, "a request after the creates", move |view| {
         looks(&view) > before
     })
     .await;
@@ -149,7 +149,7 @@ async fn crowd_costs_no_other_lock() {
         let most = most_unanswered(&server, id, op);
         assert!(most <= WINDOW + 2, "{most} of {op:?} were unanswered");
     }
-    // A full window of each.
+    // At most a full window of creates and one of deletions were answered before the heartbeat.
     let most = most_before_a_beat(&server, id).unwrap();
     assert!(
         most <= 2 * WINDOW,
@@ -232,7 +232,8 @@ async fn cancelled_create_keeps_its_slot() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// Others wait for a lock that is released, but not for callers that gave up.
+/// A release is sent although the deletions of abandoned waits fill the window: others wait for the
+/// released lock, but not for callers that gave up.
 // Shows: request-window
 #[tokio::test]
 async fn release_overtakes_abandoned_waits() {

@@ -1,6 +1,5 @@
-//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of
-//! several clients. The server is in the process and waits at a gate where a test needs a certain
-//! moment.
+//! Faults of the fair lock: hand-overs in memory, places that are kept, and waiters of several
+//! clients. The in-process server waits at a gate where a test needs an exact moment.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -21,7 +20,8 @@ async fn client(server: &Server) -> Client {
     calm(server).await
 }
 
-/// Writes under the lock, and gives that up when the request has arrived, which waits at the gate.
+/// Starts a write under the lock, and drops its future once the request has arrived. The request
+/// waits at the gate.
 async fn give_up_a_write(server: &Server, guard: &LockGuard) -> Gate {
     let gate = server.hold_request(Match::op(Op::Multi).path("/stock"));
     let commit = ByHand::new(guard.transaction().set_data("/stock", "0", None).commit()).start();
@@ -39,7 +39,8 @@ async fn next_session(server: &Server, client: &Client) {
     within("the next session", next).await.unwrap();
 }
 
-/// The session wakes those who have waited for it in no particular order.
+/// Callers that wait for a session keep their order, although the session wakes them in no
+/// particular order.
 // Shows: arrival-order
 #[tokio::test]
 async fn callers_before_session_keep_order() {
@@ -60,7 +61,7 @@ async fn callers_before_session_keep_order() {
 }
 
 /// A write under the lock is decided before the next holder is granted the lock
-/// (docs/protocol.md#transaction), also if nothing waited for the answer of its transaction.
+/// (docs/protocol.md#transaction), also if its caller no longer waits for the answer.
 // Shows: hand-over, transaction
 #[tokio::test]
 async fn abandoned_transaction_never_commits_after_release() {
@@ -77,7 +78,7 @@ async fn abandoned_transaction_never_commits_after_release() {
     barrier.pass().await;
     assert_pending!(
         granted.poll(),
-        "inside, while the first one's transaction may still be committed"
+        "granted while the first holder's transaction may still be committed"
     );
     assert_eq!(server.node("/stock").unwrap().data, b"1");
     gate.release();
@@ -98,7 +99,7 @@ async fn waiter_without_node_is_not_granted() {
     let node = queue(&server).remove(1);
     server.delete(&node).unwrap();
     held.release().await.unwrap();
-    let next = within("the grant of who is first", next.lock())
+    let next = within("the grant of the first waiter", next.lock())
         .await
         .unwrap();
     assert_eq!(queue(&server)[0], next.node());
@@ -114,8 +115,8 @@ async fn waiter_without_node_is_not_granted() {
     assert_ne!(guard.node(), node);
 }
 
-/// The whole directory is deleted by hand while the lock is held here and waited for here; another
-/// process takes it.
+/// All nodes of the directory are deleted by hand while this client holds the lock and waits for
+/// it, and another client takes the lock.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn deleted_directory_grants_no_waiter() {
@@ -130,12 +131,12 @@ async fn deleted_directory_grants_no_waiter() {
     let foreign = within("the grant of the other", fair(&other).lock())
         .await
         .unwrap();
-    // Noticed by a beat.
+    // A heartbeat notices the deletion.
     within("the loss", held.lost()).await;
     // The attempt queues again.
     watches(&server, &client, &foreign.node()).await;
     let mut beside = task::spawn(robbed.lock());
-    assert_pending!(beside.poll(), "two hold");
+    assert_pending!(beside.poll(), "two clients hold the lock");
     assert!(foreign.is_held());
     foreign.release().await.unwrap();
     within("the grant", beside)
@@ -178,8 +179,8 @@ async fn nothing_is_granted_while_suspended() {
         .unwrap();
 }
 
-/// A place that came to the front, and whose session ended before the caller asked for the lock, is
-/// no lock.
+/// A place at the front of the queue grants no lock if its session ends before the caller asks for
+/// the lock.
 #[tokio::test]
 async fn queued_lock_hands_out_no_loss() {
     let (server, [client, other]) = with_clients(server(), client).await;
@@ -202,8 +203,8 @@ async fn queued_lock_hands_out_no_loss() {
     );
 }
 
-/// The position of a waiter whose node was deleted by another process is not answered with "the
-/// client is closed".
+/// A waiter whose node another process deleted does not return "the client is closed" when it is
+/// asked for its position.
 #[tokio::test]
 async fn lost_queued_lock_is_not_closed() {
     let server = server();
@@ -236,7 +237,7 @@ async fn position_is_answered_after_node_deletion() {
     );
 }
 
-/// Waiters of one client are in the order in which they came, also in the next session.
+/// Waiters of one client keep the order in which they came, also in the next session.
 // Shows: arrival-order
 #[tokio::test]
 async fn waiter_order_outlives_session() {
@@ -263,14 +264,11 @@ async fn waiter_order_outlives_session() {
     held.release().await.unwrap();
     let mut sorted = positions.clone();
     sorted.sort_unstable();
-    assert_eq!(
-        positions, sorted,
-        "the order is that of the nodes, and they came in another"
-    );
+    assert_eq!(positions, sorted, "the waiters came in another order");
 }
 
-/// The predecessor gave up, and the servers would not delete its node at first; they are asked once
-/// more.
+/// The predecessor gave up, and the servers refused at first to delete its node: the client asks
+/// them once more.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn deletion_of_predecessor_is_repeated() {
@@ -313,7 +311,7 @@ async fn few_lists_resolve_many_unknown_creates() {
     })
     .await;
     assert_eq!(unknown.hits().len(), CROWD);
-    // The creates are answered, and so are their lists, with the next list.
+    // Answers come in order, so the creates and their lists are answered before these lists.
     for _ in 0..2 {
         fair(&client).participants().await.unwrap();
     }
@@ -330,21 +328,20 @@ async fn few_lists_resolve_many_unknown_creates() {
     gate.release();
     client.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [held.node()]);
-    // The lists are one for the creates that came to cleanup first, one for all others, and one for
-    // attempts that were notified that their predecessor had left, and left themselves then.
+    // One list is for the creates that came to cleanup first, one for all others, and one for
+    // attempts that left after they were notified that their predecessor had left.
     let lists = server.counters().requests_of(id, Op::GetChildren);
     assert!(lists <= 3, "{lists} lists for {CROWD} creates");
 }
 
-/// A place whose client has been closed, or whose runtime has gone, returns an error, however it is
-/// asked.
+/// Each call of a place whose client has been closed returns an error.
 #[tokio::test]
 async fn queued_lock_of_closed_client_fails() {
     let (_server, [client, other]) = with_clients(server(), client).await;
     let _held = within("the grant", fair(&other).lock()).await.unwrap();
     let (mut locked, mut acquired) = (place(&fair(&client)).await, place(&fair(&client)).await);
     within("the end", client.close()).await.unwrap();
-    // The thread of the session has ended too, most likely: its tasks are gone.
+    // Most likely the thread of the session has ended too, and its tasks with it.
     for error in [
         within("the position", locked.position()).await.unwrap_err(),
         within("the answer", locked.lock()).await.unwrap_err(),
@@ -356,8 +353,8 @@ async fn queued_lock_of_closed_client_fails() {
     }
 }
 
-/// The nearest own node has let go, but its deletion has to be repeated; another client's node
-/// stands between. There is nothing to be learned from one list after the other.
+/// The client has released its nearest node ahead, but the deletion has to be repeated, and another
+/// client's node stands between. The waiter pauses between its lists, which would show nothing new.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn repeated_deletion_lists_with_pauses() {
@@ -366,7 +363,7 @@ async fn repeated_deletion_lists_with_pauses() {
     let first = held.node();
     let mut between = place(&fair(&other)).await;
     let mut behind = place(&fair(&client)).await;
-    // The servers ask for patience (Throttled), a few times.
+    // The servers refuse the deletion a few times (Throttled).
     let refused = server.fail(Match::op(Op::Delete).path(&first).times(6), -127);
     server.reset_counters();
     drop(held);
@@ -392,8 +389,8 @@ async fn repeated_deletion_lists_with_pauses() {
     );
 }
 
-/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not
-/// that a client is closed that is connected.
+/// A place whose lock was lost is taken anew. If the servers refuse that, the call for the position
+/// returns their reason, and does not say that the client is closed.
 #[tokio::test]
 async fn refused_requeue_names_its_cause() {
     let (server, [client]) = with_clients(server(), client).await;
@@ -410,8 +407,8 @@ async fn refused_requeue_names_its_cause() {
     );
 }
 
-/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can
-/// be; that the old node still exists is no reason to end it.
+/// A lock that was lost without a connection is given up, and its place is taken anew as soon as
+/// there is a connection. The place does not end because the old node still exists.
 #[tokio::test]
 async fn requeues_before_old_node_is_deleted() {
     let server = server();
@@ -425,7 +422,7 @@ async fn requeues_before_old_node_is_deleted() {
     server.refuse_connections(true);
     assert!(server.cut(session(&client), Cut::Reset));
     until_lost(&lock).await;
-    // The time in which the attempt would end or be granted, which nothing but its answer shows.
+    // Time passes in which the attempt could end or be granted: only its answer would show that.
     let early = tokio::time::timeout(Duration::from_millis(200), place.lock()).await;
     server.refuse_connections(false);
     server.freeze_expiry(false);
@@ -441,8 +438,8 @@ async fn requeues_before_old_node_is_deleted() {
     }
 }
 
-/// A refusal concerns one request: the other creates that are settled with it are deleted all the
-/// same, or by the next call that lists the directory.
+/// A refusal concerns one request: the nodes of the other creates that are settled with it are
+/// still deleted, at the latest by the next call that lists the directory.
 // Shows: write-barrier
 #[tokio::test]
 async fn refusal_leaves_no_other_node_behind() {
@@ -461,7 +458,7 @@ async fn refusal_leaves_no_other_node_behind() {
     .await;
     // The attempts' own lists fail as well.
     let _unknown = server.fail(Match::op(Op::GetChildren).session(id).times(4), -999);
-    // The first is settled alone, so this is the barrier of all others.
+    // The first create is settled alone, so this deletion is the write barrier of all others.
     let refused = server.fail(Match::op(Op::Delete).session(id).nth(2), -102);
     assert!(server.cut(id, Cut::Reset));
     creates.release();
@@ -476,12 +473,12 @@ async fn refusal_leaves_no_other_node_behind() {
     let left = queue(&server).len();
     assert!(
         left <= 1,
-        "{left} nodes of {CROWD} stay until the session ends, for one refusal"
+        "{left} nodes of {CROWD} stay until the session ends, after one refusal"
     );
 }
 
-/// The order among waiters of a client outlives their session also where the directory goes with
-/// their nodes, as a container does.
+/// The order of a client's waiters outlives their session even if the directory is deleted with
+/// their nodes, as a container is.
 // Shows: arrival-order
 #[tokio::test]
 async fn waiter_order_outlives_directory() {
@@ -512,7 +509,8 @@ async fn waiter_order_outlives_directory() {
     assert_eq!(overtaken, 0, "{positions:?}");
 }
 
-/// Two clients take turns, as several instances do: the watches of their waiters must have room.
+/// Two clients take turns in the queue, as several instances do: a client must be able to set
+/// enough watches for its waiters.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn alternating_clients_have_enough_watches() {
@@ -520,7 +518,7 @@ async fn alternating_clients_have_enough_watches() {
     let (server, [one, two]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&one).lock()).await.unwrap();
     let (mut places, mut refused) = (Vec::new(), 0);
-    // The other side's nodes, one between each two of ours.
+    // The other client's nodes, one before each of ours.
     for _ in 0..PAIRS {
         let between = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
         server

@@ -84,7 +84,7 @@ async fn renews_every_sixth_of_session_timeout() {
     never_for(
         T / 2,
         &server,
-        "beats, and nothing is held",
+        "heartbeats without a held lock",
         beats(after + 2),
     )
     .await;
@@ -202,7 +202,7 @@ async fn isolated_member_renews_no_lease() {
             .unwrap();
         assert!(
             shown.is_some(),
-            "{isolation:?}: who only reads there sees the lock still held"
+            "{isolation:?}: a client that only reads there sees the lock as held"
         );
         if matches!(isolation, Isolation::DeposedLeader) {
             within("the answer to a sync", reader.sync(&guard.node()))
@@ -222,9 +222,8 @@ async fn holder_leaves_isolated_member_in_time() {
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
-        // The time of this pause is longer than two thirds of T, for which the lease lasts without
-        // a renewal, and must pass. The lock is also suspended in between, but too briefly to be
-        // seen.
+        // The pause is longer than two thirds of T, for which the lease lasts without a renewal.
+        // The lock is also suspended meanwhile, but too briefly to be seen.
         never_for(T * 3 / 4, &server, "nothing is looked for", |_| false).await;
         until_state(&guard, |state| state != LockState::Suspended).await;
         assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
@@ -249,7 +248,7 @@ async fn strict_margin_gives_up_earlier() {
         is_write && entry.session == id && entry.at <= cut
     });
     let believed = notified - proofs.next_back().unwrap().at;
-    // Three tenths, and not two thirds.
+    // A strict lease lasts three tenths of T, and a standard one two thirds.
     assert!(believed < T * 3 / 5, "{believed:?}");
 }
 
@@ -266,7 +265,7 @@ async fn short_outage_suspends_without_loss() {
     assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
 }
 
-/// The clock alone changes the state of a lock, and of several locks as one value, while the
+/// The clock alone changes the state of a lock, and of a multi-lock as one value, while the
 /// connection is intact.
 // Shows: suspended
 #[tokio::test]
@@ -330,7 +329,7 @@ async fn interruption_and_its_end_are_reported() {
     );
 }
 
-/// Counts how often it is woken.
+/// Counts wakes.
 #[derive(Debug, Default)]
 struct Count(AtomicUsize);
 
@@ -340,8 +339,8 @@ impl Wake for Count {
     }
 }
 
-/// Renewals arrive several times a second, or thousands of times in a busy client. Renewals do not
-/// wake a task that waits for a change.
+/// Renewals, which arrive thousands of times a second in a busy client, do not wake a task that
+/// waits for a change.
 // Shows: suspended
 #[tokio::test]
 async fn renewals_wake_no_state_waiters() {

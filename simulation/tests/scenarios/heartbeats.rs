@@ -15,7 +15,8 @@ async fn client(server: &Server) -> Client {
     connect_for(server, T).await
 }
 
-/// The paths of one hundred nodes are three times as long as one transaction checks.
+/// The paths of one hundred nodes are together three times as long as those that one transaction
+/// checks.
 // Shows: renewal
 #[tokio::test]
 async fn checks_nodes_beyond_one_transaction() {
@@ -40,7 +41,7 @@ async fn checks_nodes_beyond_one_transaction() {
         .expect("the next heartbeat finds that all nodes are gone");
 }
 
-/// Long before the next would be due.
+/// A heartbeat follows a reconnect at once, long before the next is due.
 // Shows: renewal
 #[tokio::test]
 async fn follows_a_reconnect_at_once() {
@@ -55,7 +56,8 @@ async fn follows_a_reconnect_at_once() {
     guard.release().await.unwrap();
 }
 
-/// A member that is cut off may refuse a write by itself.
+/// A denied write proves nothing, because a member that is cut off from the others may refuse it on
+/// its own.
 // Shows: renewal
 #[tokio::test]
 async fn denied_writes_renew_no_lease() {

@@ -1,9 +1,9 @@
-//! Elections whose moments need gates.
+//! Elections in which a gate of the server fixes the order of events.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// The watch of the leader is set before the look: the leader changes between the two.
+/// The leader changes after its watch is set and before the look.
 // Shows: leader-watch
 #[tokio::test]
 async fn sees_a_change_before_its_look() {
@@ -46,7 +46,7 @@ async fn close_waits_for_the_work() {
     let (server, [client]) = with_clients(start(), calm).await;
     let latch = LeaderLatch::new(&client, DIRECTORY).unwrap();
     let term = within("the term", latch.leadership()).await.unwrap();
-    // Under way, and dropped by its caller alone.
+    // The work is under way, and only this test drops it.
     let work = pending(term.while_held(std::future::pending::<()>()));
     let closed = tokio::spawn(async move { latch.close().await });
     within("the end of the term", term.lost()).await;

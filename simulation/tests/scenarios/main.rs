@@ -1,5 +1,5 @@
-//! Tests in virtual time: what lets time pass and needs no real server, process, thread or runtime
-//! of its own. See `simulation::scenario`.
+//! Tests in virtual time: those that let time pass and need no real server, process, thread or
+//! runtime of their own. See `simulation::scenario`.
 
 use test_support::in_process::until;
 use zookeeper_test_server::{Server, View};
@@ -25,7 +25,7 @@ mod spare;
 mod who;
 mod without_servers;
 
-/// Waits until the servers have no such session.
+/// Waits until the servers have ended the session.
 async fn until_ended(server: &Server, session: i64) {
     let ended = move |view: View<'_>| view.sessions().iter().all(|it| it.id != session);
     until(server, "the end of the session", ended).await;

@@ -1,5 +1,5 @@
-//! A multi-lock where something fails (docs/protocol.md#multi-lock): lost replies, and nodes that
-//! other processes delete. At every point: `cancellation`.
+//! Faults of a multi-lock (docs/protocol.md#multi-lock): lost replies, and nodes that other
+//! processes delete. `cancellation` tests faults at every point of a call.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -7,7 +7,7 @@ use test_support::prelude::*;
 const PATHS: [&str; 4] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d"];
 const B: &str = PATHS[1];
 
-/// The reply to a create, or to a list, is lost, or the request is.
+/// A create or a list is lost, its reply is lost, or the server answers with an unknown code.
 // Shows: multi-lock
 #[tokio::test]
 async fn lost_requests_and_replies_are_resolved() {
@@ -25,7 +25,7 @@ async fn lost_requests_and_replies_are_resolved() {
             match fault {
                 0 => drop(server.drop_reply(struck, Loss::Close)),
                 1 => drop(server.drop_request(struck, Loss::Close)),
-                // A code that is not known says nothing of what was done.
+                // An unknown code says nothing about what was done.
                 _ => drop(server.fail(struck, -999)),
             }
             let guard = within(&what, multi.lock()).await.unwrap();
@@ -52,7 +52,7 @@ async fn lost_requests_and_replies_are_resolved() {
     }
 }
 
-/// A try waits for the servers for the connect timeout, not for that long for each member.
+/// A try waits for the servers for one connect timeout in all, not for one for each member.
 // Shows: multi-lock
 #[tokio::test]
 async fn try_has_one_deadline_for_all() {
@@ -81,8 +81,8 @@ async fn try_has_one_deadline_for_all() {
     );
 }
 
-/// A client that asks for its nodes every second, and keeps its locks though nothing is answered
-/// for three.
+/// Connects a client that checks its nodes every second, and keeps its locks when nothing is
+/// answered for three seconds.
 async fn beating(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(
         Client::builder()
@@ -93,8 +93,8 @@ async fn beating(server: &Server, policy: RetryPolicy) -> Client {
     .await
 }
 
-/// Another process deletes the node of a member that is held while another is waited for: all are
-/// given up, and it starts over.
+/// Another process deletes the node of a held member while the call waits for another member: the
+/// call gives up all members and starts over.
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn member_deletion_restarts_the_acquire() {
@@ -120,8 +120,8 @@ async fn member_deletion_restarts_the_acquire() {
     .await;
     let (mine, waiting) = (queue_at(&server, PATHS[0]), queue_at(&server, B)[1].clone());
     server.delete(&mine[0]).unwrap();
-    // The heartbeat tells it; then it queues anew, in the order of the paths.
-    until(&server, "another beginning", move |view| {
+    // The heartbeat reports the deletion. Then the call queues anew, in the order of the paths.
+    until(&server, "the next start of the call", move |view| {
         let first = view.children(PATHS[0]);
         !view.exists(&waiting) && first.len() == 1 && view.watches_on(&node).contains(&id)
     })
@@ -164,7 +164,7 @@ async fn repeated_member_deletions_end_the_call() {
         watches = server.counters().requests_of(id, Op::GetData);
         let waiting = queue_at(&server, B)[1].clone();
         server.delete(&queue_at(&server, PATHS[0])[0]).unwrap();
-        until(&server, "that it gives up", move |view| {
+        until(&server, "the call to give up its places", move |view| {
             !view.exists(&waiting)
         })
         .await;
@@ -183,7 +183,8 @@ async fn repeated_member_deletions_end_the_call() {
     held.release().await.unwrap();
 }
 
-/// Another contender for two of them gets both, and does not wait crosswise with the first.
+/// Once the call has lost a member, another contender is granted two of the members: the two do not
+/// wait for each other.
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn lost_member_frees_those_held() {

@@ -1,4 +1,5 @@
-//! A persistent node, where the moments between requests count: docs/protocol.md#persistent-node.
+//! Writes of a persistent node that are lost or refused while newer data are set:
+//! docs/protocol.md#persistent-node.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -6,7 +7,8 @@ use zookeeper_client as zk;
 
 const PATH: &str = "/services/web/web-1";
 
-/// A write whose answer was lost, and that the next server does not know of yet, is still to come.
+/// A write without an answer, of which the next server does not know yet, may still be carried out:
+/// it does not replace newer data.
 // Shows: persistent-node
 #[tokio::test]
 async fn late_write_overtakes_no_wanted_data() {
@@ -19,8 +21,8 @@ async fn late_write_overtakes_no_wanted_data() {
     let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
     let _late = pending(node.set_data("b"));
     within("the write", write.wait_hit()).await;
-    // The write comes before the pause after the loss is over: otherwise "b" is written once more,
-    // and "a" then.
+    // The call comes before the pause after the loss is over: otherwise "b" would be written once
+    // more, and "a" after it.
     let last = pending(node.set_data("a"));
     within("the last write", last).await.unwrap();
     let raw = within("a session", zk::Client::connect(&server.connect_string()))
@@ -31,7 +33,7 @@ async fn late_write_overtakes_no_wanted_data() {
     assert_eq!(server.node(PATH).unwrap().data, b"a");
 }
 
-/// Data that are ordered while earlier data are being refused are written at once.
+/// Data that are set while earlier data are being refused are written at once.
 // Shows: persistent-node
 #[tokio::test]
 async fn refused_data_delay_no_others() {

@@ -54,7 +54,7 @@ async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
         .unwrap()
 }
 
-/// Connects a client whose heartbeats, and whose expiry, fall within the time of a test.
+/// Connects a client that sends heartbeats, and whose session may expire, during a test.
 async fn brief_client(server: &Server, builder: ClientBuilder) -> Client {
     connect_as(builder.session_timeout(T), server).await
 }
@@ -112,7 +112,7 @@ async fn abandoned_attempt_ends_with_session() {
         assert_eq!(
             server.log().iter().filter(created).count(),
             0,
-            "expected the attempt to end with its caller"
+            "expected the attempt to end with its session"
         );
     }
 }
@@ -139,7 +139,7 @@ async fn abandoned_unsent_attempt_ends_with_session() {
     assert_eq!(
         server.counters().requests(Op::Create),
         1,
-        "only the one that was asked for"
+        "expected only the create of this lock"
     );
     guard.release().await.unwrap();
 }
@@ -188,7 +188,7 @@ async fn until_elapsed_excludes_queue_time() {
     until(&server, "the watch", |view| view.watches() == 1).await;
     // The time in the queue must pass.
     assert!(tokio::time::timeout(2 * most, &mut waiting).await.is_err());
-    // The predecessor changes, the call lists again, and the reply to that is lost.
+    // The predecessor's data changes, the call lists again, and the reply to the list is lost.
     let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
     server.set_data(&guard.node(), "changed").unwrap();
     within("the request", lost.wait_hit()).await;
@@ -202,7 +202,8 @@ async fn until_elapsed_excludes_queue_time() {
         .unwrap();
 }
 
-/// Unknown creates are remembered by directory, for any number of others elsewhere.
+/// Creates of unknown outcome are remembered by directory, however many there are in other
+/// directories.
 // Shows: write-barrier
 #[tokio::test]
 async fn next_list_deletes_late_create() {
@@ -254,8 +255,8 @@ async fn clock_does_not_lose_released_guard() {
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
-    // Without a lock, the lease is not renewed, so a lock that is held would be lost when that time
-    // has passed.
+    // The lease is not renewed without a held lock, so a guard that still counted would be lost
+    // within this time.
     assert!(tokio::time::timeout(T * 3 / 4, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
     until_state(&client, ConnectionState::Connected).await;
@@ -307,7 +308,11 @@ async fn refused_credentials_reach_every_caller() {
     );
     let release = within("the release", release).await.unwrap();
     assert!(matches!(release, Err(ReleaseError::Lost(_))), "{release:?}");
-    assert_eq!(server.children(OTHER).len(), 1, "it was not deleted");
+    assert_eq!(
+        server.children(OTHER).len(),
+        1,
+        "expected the node to be left"
+    );
     assert!(!busy.is_held());
     let closed = within("the close", client.close()).await;
     assert!(
@@ -469,7 +474,7 @@ async fn throttling_server_delays_first_retry() {
 async fn flush_ignores_later_work() {
     let (server, [client]) = with_clients(server(), client).await;
     let before = hold(&client).await;
-    // Deletions are not done until then.
+    // No deletion is carried out until its fault is removed.
     let first = server.fail(
         Match::op(Op::Delete).path_prefix(DIRECTORY).always(),
         THROTTLED,
@@ -510,7 +515,7 @@ async fn unpolled_participants_keep_no_session() {
     drop(participants);
 }
 
-/// The ids of all sessions that there were, in order.
+/// Returns the ids of all sessions that were established, in order.
 fn sessions_established(server: &Server) -> Vec<i64> {
     let mut ids = Vec::new();
     for entry in server

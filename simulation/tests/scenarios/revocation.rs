@@ -3,7 +3,7 @@
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// The holder of the write lock, whose node is watched for a request.
+/// Returns a writer whose node is watched for a request, and the task that waits for the request.
 async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, JoinHandle<()>) {
     let guard = read_write::write(client).await;
     let revoked = tokio::spawn(guard.revoked());
@@ -30,7 +30,7 @@ async fn request_overtaken_by_conversion_is_seen() {
         .unwrap();
     within("the look", look.wait_hit()).await;
     let guard = within("the downgrade", guard.downgrade()).await.unwrap();
-    within("to hear of it", revoked).await.unwrap();
+    within("the notification", revoked).await.unwrap();
     guard.release().await.unwrap();
 }
 
@@ -48,7 +48,7 @@ async fn request_after_conversion_is_seen() {
     within("the request", b.attempt_revoke(&guard.node()))
         .await
         .unwrap();
-    within("to hear of it", revoked).await.unwrap();
+    within("the notification", revoked).await.unwrap();
     guard.release().await.unwrap();
 }
 
@@ -68,8 +68,8 @@ async fn look_reports_deleted_node() {
     assert!(guard.release().await.is_err());
 }
 
-/// A holder that was asked, and has not released the lock yet, still learns of a deletion without a
-/// heartbeat, even after a second request.
+/// A holder that was asked to release the lock, and has not done so yet, still learns of a deletion
+/// without a heartbeat, even after a second request.
 // Shows: revocation, node-deleted-by-hand
 #[tokio::test]
 async fn asked_holder_learns_of_deletion() {
@@ -115,7 +115,7 @@ async fn lost_requests_and_replies_are_repeated() {
             .unwrap();
         assert_eq!(fault.hits().len(), 1);
         let look = server.drop_reply(Match::op(Op::GetData).session(session(&a)), Loss::Close);
-        within("to hear of it", guard.revoked()).await;
+        within("the notification", guard.revoked()).await;
         assert_eq!(look.hits().len(), 1);
         guard.release().await.unwrap();
     }
@@ -156,7 +156,7 @@ async fn lost_requests_and_replies_are_repeated() {
 }
 
 /// A session never has more watches than it can restore. A call that cannot watch fails, and leaves
-/// nothing behind; revocation gives up its watches first, and then polls.
+/// nothing behind. Revocation does without watches earlier, and polls.
 // Shows: watch-limit
 #[tokio::test]
 async fn watch_limit_is_reported() {

@@ -1,6 +1,6 @@
-//! Tests of the rules of docs/protocol.md, which a line above each test names. The server is
-//! in the process and waits at a gate where a test needs a certain moment; no test waits for time
-//! to pass where an event can be waited for.
+//! Tests of the rules of docs/protocol.md. The line above a test names its rules. The in-process
+//! server waits at a gate where a test needs an exact moment. No test lets time pass where it can
+//! wait for an event.
 
 mod answers;
 mod orphans;

@@ -1,5 +1,6 @@
-//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the
-//! longest that RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
+//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection). The
+//! longest outage is 0.45 T, as RELIABILITY.md promises, and the clients are in every phase between
+//! two heartbeats.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,7 @@ enum Link {
     Holds,
     /// Connections from before or during the outage stay silent after it.
     Forgets,
-    /// The same, but the member does not come back.
+    /// As `Forgets`, but the member does not come back.
     StaysAway,
 }
 
@@ -92,7 +93,7 @@ async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]
 
 /// Runs a server, and clients that reach it by several links, which fail for `outages` thousandths
 /// of the session timeout, at every moment between two heartbeats. After an outage, each connect is
-/// answered after `slow`.
+/// answered with the delay `slow`.
 async fn connects_after(
     slow: Duration,
     session_timeout: Duration,
@@ -118,7 +119,7 @@ async fn connects_after(
             let client = builder.connect(&addresses.join(",")).await.unwrap();
             let mutex = InterProcessMutex::new(&client, format!("/locks/{i}")).unwrap();
             held.push((client, mutex.lock().await.unwrap()));
-            // The next client's moment is later.
+            // The next client sends its heartbeats later.
             tokio::time::sleep(step).await;
         }
         tokio::time::sleep(step * moment / 2).await;
@@ -131,8 +132,8 @@ async fn connects_after(
         failing()
             .filter(|(how, _)| !matches!(how, Link::StaysAway))
             .for_each(|(_, link)| link.mend());
-        // The time is longer than any lease from before. A client library that continues to try
-        // members that stay away may give the session up by its clock, later.
+        // The pause outlasts any lease from before the outage. Later, a client library that
+        // continues to try members that stay away may give the session up by its clock.
         tokio::time::sleep(session_timeout / 4).await;
         let lost = held.iter().filter(|(_, guard)| !guard.is_held()).count();
         assert_eq!(

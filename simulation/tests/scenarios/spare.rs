@@ -1,5 +1,5 @@
 //! Heartbeats by a separate connection while the client library has none:
-//! docs/protocol.md#spare-connection. How many locks an outage costs: `short_outages`.
+//! docs/protocol.md#spare-connection. `short_outages` shows how many locks an outage costs.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -8,7 +8,7 @@ const T: Duration = Duration::from_secs(12);
 /// ZooKeeper's error code.
 const AUTH_FAILED: i32 = -115;
 
-/// A server, and a client of it, whose spare connections are tried early: the lease is short.
+/// Starts a server, and a client that tries spare connections early because its lease is short.
 async fn start_strict() -> (Server, Client) {
     let server = Server::builder()
         .tick(T / 20)
@@ -32,7 +32,7 @@ async fn interrupt(server: &Server, client: &Client) -> Gate {
         view.counters().requests(Op::Multi) > beats
     })
     .await;
-    // The first spare connection is tried by the age of the renewal.
+    // The age of the last renewal decides when the first spare connection is tried.
     tokio::time::sleep(T / 20).await;
     let gate = server.hold_request(Match::op(Op::Connect));
     assert!(server.cut(session(client), Cut::Reset));
@@ -86,10 +86,10 @@ async fn spare_failure_ends_no_session() {
         view.counters().requests(Op::Connect) > connects
     })
     .await;
-    // The server closes the connection by which the library waits, and the library connects again.
+    // The server closes the connection on which the library waits, and the library connects again.
     let again = server.hold_request(Match::op(Op::Connect));
     within("the spare heartbeat", refused.wait_hit()).await;
-    // The answer takes its time, and nothing outside shows when it has arrived.
+    // Time must pass because nothing outside the client shows when the answer has arrived.
     tokio::time::sleep(T / 100).await;
     again.release();
     reconnect(&client, gate).await;

@@ -3,7 +3,7 @@
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// The time that a call gives.
+/// The timeout of a call.
 const TIME: Duration = Duration::from_secs(2);
 
 #[track_caller]
@@ -21,7 +21,7 @@ fn held_by(error: &AcquireError) -> Contender {
     }
 }
 
-/// The read that sets the watch has said it.
+/// The read that sets the watch has named the holder, so the error costs no request.
 // Shows: held-by
 #[tokio::test]
 async fn timeout_names_holder_without_request() {
@@ -49,7 +49,7 @@ async fn timeout_names_holder_without_request() {
         server.counters().requests_of(session(&client), Op::GetData),
         1
     );
-    // A local hold is named by its line.
+    // For a local hold, the error names the line that took it.
     let error = mutex(&stock).acquire(TIME).await.unwrap_err();
     let AcquireError::TimedOut {
         contention: Contention {
@@ -82,7 +82,7 @@ async fn waiters_further_back_share_one_lookup() {
         assert_eq!(held_by(&error).node(), &guard.node());
     }
     client.flush(SOON).await.unwrap();
-    // The first of them watches the other client's waiter.
+    // The first of these waiters watches the other client's waiter.
     let reads = logged(&server, session(&client), Op::GetData, LogKind::Applied);
     assert_eq!(
         reads
@@ -94,7 +94,7 @@ async fn waiters_further_back_share_one_lookup() {
     waiter.attempt.abort();
 }
 
-/// The last list had another node first.
+/// The last list showed another node as the first.
 // Shows: held-by
 #[tokio::test]
 async fn former_first_is_not_the_holder() {
@@ -152,7 +152,11 @@ async fn reader_behind_writer_names_reading_holders() {
     else {
         panic!("{error}")
     };
-    assert_ne!(first, &inside.node(), "what it waits for");
+    assert_ne!(
+        first,
+        &inside.node(),
+        "expected the node that the reader waits for"
+    );
     assert_eq!(held_by(&error).node(), &inside.node());
     inside.release().await.unwrap();
     within("the writer", writer)
@@ -178,7 +182,7 @@ async fn forgets_a_node_whose_watch_fired() {
         view.children(DIRECTORY).len() == 3
     })
     .await;
-    // The second call would read the holder earlier.
+    // The second call would look the holder up before this moment.
     tokio::time::sleep(TIME - Duration::from_millis(50)).await;
     let look = server.hold_request(
         Match::op(Op::GetChildren)

@@ -1,4 +1,4 @@
-//! The longest that calls take when no server answers, with the default options of a client: the
+//! How long calls take at most when no server answers, with the default options of a client: the
 //! table in docs/operating.md.
 
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ const fn secs(secs: u64) -> Duration {
 const T: Duration = secs(30);
 /// A round of connecting: four tries of 5 s, and pauses of at most 1, 3 and 5 s.
 const ROUND: Duration = secs(29);
-/// When the client library gives a session up.
+/// The client library gives a session up after this time without an answer.
 const GIVEN_UP: Duration = secs(42);
-/// The pauses are random, and the last answer may be older than the outage: calls may take that
-/// much less.
+/// Calls may take this much less, because the pauses are random and the last answer may be older
+/// than the outage.
 const LESS: Duration = secs(10);
-/// The time for round trips, and for the question why a client has no session, which the table
-/// leaves out.
+/// The time for round trips, and for finding out why a client has no session. The table leaves both
+/// out.
 const MOMENT: Duration = secs(1);
 const LONG: Duration = secs(3600);
 /// How often each call is made.
@@ -55,7 +55,7 @@ async fn calls_without_session_end_in_time() {
         let client = Client::connect_lazy(&server.connect_string()).unwrap();
         let mutex = InterProcessMutex::new(&client, "/lock").unwrap();
         takes(secs(5), mutex.try_lock()).await.unwrap_err();
-        // The round that is under way ends before that.
+        // This call ends earlier, with the round that is under way.
         mutex.lock().await.unwrap_err();
         takes(ROUND, mutex.lock()).await.unwrap_err();
         takes(ROUND, mutex.acquire(LONG)).await.unwrap_err();

@@ -144,7 +144,7 @@ pub(crate) fn java_text(bytes: &[u8]) -> String {
     }
 }
 
-/// Writes a frame. Its length is put in front when it is finished.
+/// Writes a frame. The length is put in front when the frame is finished.
 #[derive(Debug)]
 pub(crate) struct Writer {
     /// The bytes up to the first shared data; empty if there is none yet.
@@ -154,7 +154,7 @@ pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
-/// The bytes from which data is shared with the tree instead of copied into a frame.
+/// The size from which on data is shared with the tree instead of copied into a frame.
 const SHARED: usize = 1024;
 
 impl Writer {

@@ -10,7 +10,7 @@ pub(crate) const NOTIFICATION_XID: i32 = -1;
 pub(crate) const PING_XID: i32 = -2;
 
 /// Encodes the reply to a connect. If it is refused, timeout, session and password are zero.
-/// `read_only` is `None` for a client that does not know of it.
+/// `read_only` is `None` for a client that does not know the field.
 pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, read_only: Option<bool>) -> Frame {
     let (id, timeout, password) = session.unwrap_or((0, 0, &[0; 16]));
     let mut writer = Writer::new();
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the error code of the reply that it is the body of.
+    /// Returns the error code of the reply whose body this is.
     pub(crate) fn error(&self) -> i32 {
         if matches!(self, Self::Broken(_)) {
             ServerError::Marshalling.code()

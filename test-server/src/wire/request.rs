@@ -12,7 +12,7 @@ pub(crate) struct Connect {
     pub(crate) timeout_ms: i32,
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Whether the client takes a member that is read-only. Clients before 3.4 neither send this
+    /// Whether the client accepts a member that is read-only. Clients before 3.4 neither send this
     /// nor understand it in the reply.
     pub(crate) read_only: Option<bool>,
 }
@@ -439,7 +439,7 @@ impl Request {
         })
     }
 
-    /// Returns whether it has no effect that outlives its connection.
+    /// Returns whether the request has no effect that outlives its connection.
     pub(crate) fn is_read(&self) -> bool {
         !matches!(
             self,

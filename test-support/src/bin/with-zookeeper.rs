@@ -1,5 +1,5 @@
 //! Runs a command beside a real ZooKeeper: `with-zookeeper [--members N] COMMAND [ARG]..`. The
-//! command finds the servers in `ZK_CONNECT`; its exit code is ours.
+//! command finds the servers in `ZK_CONNECT`; its exit code becomes that of this program.
 
 use std::error::Error;
 use std::process::{Command, ExitCode};

@@ -12,7 +12,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Both in one PEM text.
+    /// Returns the certificate and the key in one PEM text.
     pub(crate) fn pem(&self) -> String {
         self.key.serialize_pem() + &self.certificate.pem()
     }
@@ -43,12 +43,12 @@ fn named(name: &str, hosts: &[&str]) -> CertificateParams {
 }
 
 impl Certificates {
-    /// Makes them anew. `hosts` are those that the server's certificate is for.
+    /// Makes new certificates. `hosts` are those of the server's certificate.
     pub(crate) fn new(hosts: &[&str]) -> Self {
         Self::of("a CA of these tests", hosts)
     }
 
-    /// Makes them anew, with this name of the CA.
+    /// Makes new certificates, with this name of the CA.
     pub(crate) fn of(ca: &str, hosts: &[&str]) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = named(ca, &[]);

@@ -125,12 +125,12 @@ impl Server {
         self.directory.path().join(name)
     }
 
-    /// Returns the address of the server clients with TLS, by this name of the host.
+    /// Returns the server's address for clients with TLS, with this host name.
     pub(crate) fn secure(&self, host: &str) -> String {
         format!("{host}:{}", self.zookeeper.secure_address(0).port())
     }
 
-    /// Returns the address of the server clients without TLS.
+    /// Returns the server's address for clients without TLS.
     pub(crate) fn plain(&self) -> String {
         self.zookeeper.connect_string()
     }
@@ -152,7 +152,8 @@ impl Server {
 }
 
 pub(crate) fn builder() -> ClientBuilder {
-    // Longer than `within` waits: what is to end at once must not end by this.
+    // The timeout is longer than `within` waits, so that a call that must end at once does not end
+    // by it.
     Client::builder().connect_timeout(2 * SOON)
 }
 

@@ -21,7 +21,7 @@ async fn works(builder: ClientBuilder, servers: &str) -> Outcome {
     Ok(())
 }
 
-/// Fails to connect. Returns how each server gave no session, and all that is said of it.
+/// Fails to connect. Returns how each server gave no session, and the text of the error.
 async fn fails(builder: ClientBuilder, servers: &str) -> (Vec<ServerFailure>, String) {
     let builder = builder.connect_timeout(TIMEOUT);
     let told = async {
@@ -198,7 +198,7 @@ pub(crate) fn port_with_tls_is_named(servers: &Servers) -> Outcome {
     })
 }
 
-/// Two servers that refuse the client for two reasons, and none of them hides the other's.
+/// Two servers refuse the client for two reasons, and neither reason hides the other.
 pub(crate) fn servers_are_asked_separately(servers: &Servers) -> Outcome {
     run(async {
         let (one, other) = (servers.one_sided()?, servers.mutual()?);

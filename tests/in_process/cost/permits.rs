@@ -213,7 +213,7 @@ async fn try_behind_waiting_head_ends_soon() {
     );
     assert!(
         started.elapsed() >= Duration::from_millis(200),
-        "it queues for a moment"
+        "the attempt queues for a moment"
     );
     until(&server, "one in the queue", |view| {
         view.children(LOCKS).len() == 1

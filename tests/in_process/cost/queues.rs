@@ -4,7 +4,7 @@ use test_support::prelude::*;
 
 use super::requests;
 
-/// A lock that has a queue of its kind.
+/// A kind of lock with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mutex,
@@ -28,8 +28,8 @@ impl Kind {
         within("the grant", self.lock(client).lock()).await.unwrap()
     }
 
-    /// Joins the end of the queue, and returns once the contender has sent all its requests there
-    /// and is answered.
+    /// Joins the end of the queue, and returns once all requests of the waiter have arrived and its
+    /// node exists.
     async fn queue(
         self,
         server: &Server,
@@ -56,7 +56,8 @@ impl Kind {
     }
 }
 
-/// Requests count when they arrive, watches when they exist.
+/// Waits until this many watches exist: requests are counted when they arrive, and watches are set
+/// later.
 async fn watched(server: &Server, watches: usize) {
     until(server, "the watches", move |view| view.watches() == watches).await;
 }
@@ -183,9 +184,9 @@ async fn fair_release_wakes_one_own_waiter() {
 /// while a request was unanswered.
 const FEW: u64 = 5;
 
-/// A waiter behind one of its own session with the preceding number knows its predecessor; a waiter
-/// behind one that gives up waits for the one before that. Neither needs a list, whose size grows
-/// with the queue.
+/// A waiter whose number follows that of another waiter of its session knows its predecessor. If
+/// the predecessor gives up, the waiter waits for the one before it. Neither needs a list, whose
+/// size grows with the queue.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn fair_waiters_need_no_lists() {
@@ -237,7 +238,7 @@ async fn fair_waiters_need_no_lists() {
 const READERS: usize = 30;
 
 /// A writer holds, a second waits, and thirty readers wait for the second: the first writer's
-/// release does not concern them. (Curator's readers wait for the first: 63 requests, and all wait
+/// release does not wake them. (Curator's readers wait for the first: 63 requests, and all wait
 /// again.)
 // Shows: read-write
 #[tokio::test]
@@ -256,7 +257,7 @@ async fn writers_release_wakes_no_later_readers() {
         assert_eq!(requests(&server, session(&first)), [(Op::Delete, 1)]);
         assert_eq!(requests(&server, session(&second)), [(Op::GetChildren, 1)]);
         let counters = server.counters();
-        assert_eq!(counters.total_requests(), 2, "nothing of any reader's");
+        assert_eq!(counters.total_requests(), 2, "no reader asks anything");
         assert_eq!(counters.notifications(), 1);
 
         // All readers are now at the head of the queue.

@@ -1,4 +1,5 @@
-//! The cost of a free lock whose path has proved quiet: a grant by the next number needs no list.
+//! The cost of a lock that was free several times in a row: a grant by the next number needs no
+//! list.
 
 use test_support::prelude::*;
 
@@ -53,8 +54,8 @@ async fn hot_free_lock_costs_one_request() {
     }
 }
 
-/// The first grant after another client's lists needs a list, as do those after it until three were
-/// free again. The watch stays.
+/// The first grant after another client's needs a list, and so do the next ones until three were
+/// free in a row. The watch stays.
 // Shows: succession
 #[tokio::test]
 async fn stranger_causes_three_more_lists() {
@@ -113,7 +114,8 @@ async fn concurrent_readers_need_no_list() {
     assert_eq!(cycle(&server, id, &lock).await, HOT);
 }
 
-/// Readers and writers take turns, as long as each is gone before the next comes.
+/// Readers and writers may take turns without a list, as long as each has left before the next
+/// comes.
 // Shows: succession
 #[tokio::test]
 async fn alternating_readers_writers_need_no_list() {
@@ -205,7 +207,7 @@ async fn idle_lock_is_not_watched() {
 // Shows: watch-limit, directory-watch
 #[tokio::test]
 async fn directories_are_watched_within_the_limit() {
-    // The limit is 30 KiB, of paths of 2 KiB and the four bytes of their length.
+    // The limit is 30 KiB. Each path counts with its 2 KiB and the four bytes of its length.
     const WATCHED: usize = 14;
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let long = "x".repeat(2047);

@@ -145,7 +145,7 @@ enum Created {
 }
 
 impl Created {
-    /// Creates the node, in the end in the next session. Returns the value that keeps the node.
+    /// Creates the node, at the latest in the next session. Returns the value that keeps the node.
     async fn on(self, client: &Client) -> Box<dyn std::any::Any> {
         match self {
             Self::Lock => Box::new(mutex(client).lock().await.unwrap()),
@@ -256,7 +256,8 @@ async fn persistent_node_outwaits_replaced_session() {
     server.freeze_expiry(false);
 }
 
-/// After a lost answer, the repeated create only says that the node exists; its owner decides.
+/// After a lost answer, the answer to the repeated create only says that the node exists. The owner
+/// of the node decides whether the lock is kept.
 // Shows: owner-check, replaced-session
 #[tokio::test]
 async fn conversion_in_replaced_session_loses_lock() {

@@ -2,7 +2,7 @@
 
 use test_support::prelude::*;
 
-/// Waits for a hold of each recipe from before its request, and for its end.
+/// Waits for a hold of each recipe, from before the lock is asked for, and for the end of the hold.
 #[tokio::test]
 async fn holds_of_every_recipe_are_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
@@ -72,8 +72,8 @@ async fn holds_of_every_recipe_are_seen() {
     client.close().await.unwrap();
 }
 
-/// The lock is granted, but its caller has no guard yet that could report a loss: a session that
-/// expires now only delays the call.
+/// Asserts that `wait_until_held` waits until the caller of a granted lock has its guard: a session
+/// that expires before that only delays the call.
 async fn not_before_the_guard<G>(
     client: &Client,
     path: &str,
@@ -158,7 +158,7 @@ async fn handed_over_lock_is_seen() {
     client.close().await.unwrap();
 }
 
-/// The grant was made to a caller that had left.
+/// A lock that was granted to a caller who leaves without taking it is released.
 #[tokio::test]
 async fn untaken_grant_is_released() {
     let (_server, [client]) = with_clients(start(), connect).await;
@@ -181,7 +181,7 @@ async fn untaken_grant_is_released() {
         guard.release().await.unwrap();
         assert!(
             released.poll().is_pending(),
-            "the lock is held for the next"
+            "the lock is held for the next caller"
         );
         drop(second);
         within("the release", released.finished()).await;

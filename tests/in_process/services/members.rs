@@ -80,7 +80,7 @@ async fn id_is_the_nodes_name() {
     assert_eq!(server.children(GROUP).len(), members.len());
 }
 
-/// The name of the member could be listed, but not the data that it has registered.
+/// The name of a member can be listed, but its data cannot be read.
 // Shows: group-watch
 #[tokio::test]
 async fn unreadable_member_is_left_out() {
@@ -108,7 +108,7 @@ async fn joins_and_departures_are_batched() {
         ids(&within("the members", watch.changed()).await.unwrap()),
         ["1"]
     );
-    // Between two calls no change is lost, and all changes are one.
+    // Changes between two calls are not lost, and are reported as one.
     let two = join(&other, "2").await;
     let three = join(&other, "3").await;
     within("the end", two.close()).await.unwrap();
@@ -148,7 +148,7 @@ async fn returning_member_is_a_change() {
     drop(two);
 }
 
-/// The next session may be at a server that lags behind: the watch keeps showing what it knew.
+/// The next session may be at a server that lags behind: the watch shows nothing older than before.
 // Shows: group-watch
 #[tokio::test]
 async fn next_session_shows_nothing_older() {
@@ -156,7 +156,7 @@ async fn next_session_shows_nothing_older() {
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
     let mut watch = gone.watch();
-    // Joining and leaving are changes too.
+    // The join and the departure of this member are changes too.
     within("the end", gone.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     let syncs = |id| {
@@ -201,7 +201,7 @@ async fn watch_costs_two_lists_and_reads() {
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
     let mut watch = gone.watch();
-    // Joining and leaving are changes too.
+    // The join and the departure of this member are changes too.
     within("the end", gone.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     let id = session(&watcher);
@@ -252,7 +252,7 @@ async fn empty_group_is_watched() {
     let _two = join(&other, "2").await;
     let mut members = within("the change", waiting).await.unwrap();
     if members.is_empty() {
-        // The directory came first.
+        // The creation of the directory was reported first.
         members = within("the next", watch.changed()).await.unwrap();
     }
     assert_eq!(ids(&members), ["2"]);

@@ -1,4 +1,5 @@
-//! A persistent node is ephemeral and comes back: docs/protocol.md#persistent-node.
+//! A persistent node is an ephemeral node that the client creates again when necessary:
+//! docs/protocol.md#persistent-node.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -57,7 +58,7 @@ async fn creates_writes_and_deletes() {
     until(&server, "the end of the watch", |view| view.watches() == 0).await;
 }
 
-/// CURATOR-241: the node comes back with the data that was set while it was away.
+/// CURATOR-241: the node is created again with the data that was set while it was absent.
 // Shows: persistent-node
 #[tokio::test]
 async fn data_set_while_absent_are_used() {
@@ -76,8 +77,8 @@ async fn data_set_while_absent_are_used() {
 }
 
 /// A session that the client gave up may live on at the servers, with its node. Whichever handle
-/// made the node, it blocks none for longer than that session lives, and no handle confirms its end
-/// earlier.
+/// made the node, the node blocks no handle after the end of that session, and no handle confirms
+/// the end of the node earlier.
 // Shows: persistent-node
 #[tokio::test]
 async fn node_of_earlier_session_is_awaited() {
@@ -175,7 +176,7 @@ async fn nodes_of_client_take_turns() {
     state(&second, PersistentNodeState::Closed).await;
 }
 
-/// CURATOR-97: a lost connection, however often, costs nothing.
+/// CURATOR-97: lost connections, however many, cost nothing.
 // Shows: persistent-node
 #[tokio::test]
 async fn lost_connection_costs_nothing() {
@@ -190,7 +191,8 @@ async fn lost_connection_costs_nothing() {
     assert_eq!(server.node(PATH).unwrap().version, 3);
 }
 
-/// CURATOR-258: the same after its data was changed, by this client or another process.
+/// CURATOR-258: a deleted node is created again, also after this client or another process has
+/// changed its data.
 // Shows: persistent-node
 #[tokio::test]
 async fn deleted_node_is_created_again() {
@@ -222,8 +224,8 @@ async fn deleted_node_is_created_again() {
     }
 }
 
-/// CURATOR-154, CURATOR-258: a restarted process finds its own earlier node, which goes with the
-/// earlier session; the node would have stale data, and would be deleted.
+/// CURATOR-154, CURATOR-258: a restarted process finds its own earlier node, which has stale data
+/// and is deleted with the earlier session. The new node waits for that.
 // Shows: persistent-node
 #[tokio::test]
 async fn node_of_another_session_is_awaited() {
@@ -281,7 +283,7 @@ async fn close_in_conflict_deletes_nothing() {
     assert!(!server.exists(PATH));
 }
 
-/// A persistent node of ZooKeeper does not go by itself.
+/// A node that is persistent in ZooKeeper's sense is not deleted with a session.
 // Shows: persistent-node
 #[tokio::test]
 async fn persistent_name_is_a_conflict() {
@@ -314,7 +316,8 @@ async fn name_taken_between_sessions_conflicts() {
     is_of(&server, second, "a").await;
 }
 
-/// A create, a write or a deletion whose answer is lost, or which never arrived, is done once.
+/// A create, a write or a deletion whose answer is lost, or which never arrived, is carried out
+/// once.
 // Shows: persistent-node
 #[tokio::test]
 async fn unanswered_requests_are_resolved() {

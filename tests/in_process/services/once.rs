@@ -28,7 +28,7 @@ async fn count(job: OnceJob, runs: &Arc<AtomicU32>) -> Result<OnceOutcome<u32>, 
 fn already<T>(outcome: OnceOutcome<T>) -> (String, Duration) {
     match outcome {
         OnceOutcome::AlreadyRun { by, at, .. } => (by, at),
-        OnceOutcome::Ran(_) => panic!("it ran again"),
+        OnceOutcome::Ran(_) => panic!("the job ran again"),
     }
 }
 
@@ -143,8 +143,8 @@ async fn panic_leaves_no_lock_or_record() {
 // Shows: once-record
 #[tokio::test]
 async fn drop_at_any_point_leaves_nothing() {
-    // The job fails at each of its requests: the look, the create and the list of the lock, the
-    // read under it, the record.
+    // The call is dropped at each of its requests: the look, the create and the list of the lock,
+    // the read under the lock, and the record.
     for op in [
         Op::GetData,
         Op::Create,
@@ -182,7 +182,7 @@ async fn lost_reply_finds_the_record() {
     for sent in [true, false] {
         let (server, [client]) = with_clients(start(), connect).await;
         server.create("/balance", "100").unwrap();
-        // The first is refused, since the directory of the records is missing.
+        // The first transaction is refused, because the directory of the records is missing.
         let written = Match::op(Op::Multi).path_prefix("/balance").nth(1);
         let fault = lose(&server, written, sent, Loss::Close);
         for round in 0..2 {
@@ -209,13 +209,14 @@ async fn lost_reply_finds_the_record() {
     }
 }
 
-/// The session ends with the reply; whether the record exists shows under the next grant.
+/// The reply is lost and the session ends: whether the record exists is found out under the next
+/// grant.
 // Shows: once-record
 #[tokio::test]
 async fn session_end_leaves_no_doubt() {
     for committed in [true, false] {
         let server = start();
-        // The client is calm, because its heartbeats would be counted.
+        // The client is calm, because the faults would match its heartbeats.
         let client = calm(&server).await;
         server.create("/jobs/report/done", "").unwrap();
         let matcher = Match::op(Op::Multi).path_prefix("/jobs/report/lock/");
@@ -541,7 +542,7 @@ async fn rejects_impossible_values_before_sending() {
     assert_eq!(server.counters().total_requests(), before);
 }
 
-/// The occasion comes from outside.
+/// The name of an occasion may come from outside, and may be any text.
 #[tokio::test]
 async fn occasion_is_any_text() {
     let (server, [client]) = with_clients(start(), connect).await;

@@ -5,7 +5,7 @@ use zookeeper_client as zk;
 
 const RATES: &str = "/rates";
 
-/// Read, check, write, without another client.
+/// A read, a check and a write under the lock, without another client.
 // Shows: read-under-lock
 #[tokio::test]
 async fn read_returns_version_for_the_write() {
@@ -186,7 +186,7 @@ async fn refusal_is_reported_at_once() {
     );
 }
 
-/// The data that was read may change under the next holder.
+/// A read ends at the loss of the lock, because the next holder may change the data.
 // Shows: read-under-lock
 #[tokio::test]
 async fn loss_ends_a_running_read() {
@@ -209,6 +209,6 @@ async fn loss_ends_a_running_read() {
     assert_eq!(
         server.counters().requests(Op::GetData),
         0,
-        "nothing is asked for it"
+        "expected no request after the loss"
     );
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use test_support::prelude::*;
 
-/// A round of connecting is one try of 200 ms.
+/// Returns options with which a round of connecting is one try of 200 ms.
 fn one_try() -> ClientBuilder {
     let once = RetryPolicy::n_times(0, Duration::ZERO);
     Client::builder()
@@ -21,8 +21,8 @@ async fn until(client: &Client, state: ConnectionState) {
     .unwrap();
 }
 
-/// Returns the lock, after calls that a round ended that began before the server was back, or a
-/// connection that a busy machine lost.
+/// Acquires the lock. A call is repeated if it fails because its round began before the server was
+/// back, or because a busy machine lost the connection.
 async fn granted(mutex: &InterProcessMutex) -> LockGuard {
     let granted = async {
         loop {
@@ -41,7 +41,7 @@ async fn granted(mutex: &InterProcessMutex) -> LockGuard {
 async fn late_server_is_found_without_call() {
     let server = Server::start().unwrap();
     server.stop();
-    // Half of the timeout is for the probe of why there is no session.
+    // Half of the timeout is for probing why there is no session.
     let builder = one_try().connect_timeout(Duration::from_secs(1));
     let client = builder.connect_lazy(&server.connect_string()).unwrap();
     assert_eq!(client.state(), ConnectionState::Connecting);
@@ -60,7 +60,7 @@ async fn late_server_is_found_without_call() {
         format!("{}: it refuses connections", server.connect_string())
     );
     assert_eq!(client.state(), ConnectionState::Connecting);
-    // On the same port. No call needs a session now.
+    // The server starts on the same port. No call needs a session now.
     server.restart().unwrap();
     until(&client, ConnectionState::Connected).await;
     granted(&mutex).await.release().await.unwrap();
@@ -94,7 +94,7 @@ async fn short_wait_names_failed_servers() {
     client.close().await.unwrap();
 }
 
-/// A lost session is replaced as any client's: the state is `Lost`, not `Connecting`.
+/// A lost session is replaced like that of any other client: the state is `Lost`, not `Connecting`.
 #[tokio::test]
 async fn lost_session_is_replaced() {
     // Longer than a busy machine pauses.

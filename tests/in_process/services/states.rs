@@ -42,7 +42,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
 
     /// Opens the gate, and returns the outcome of the call.
     fn finish(self) -> Option<S> {
-        assert!(!self.thread.is_finished(), "the gate was closed until now");
+        assert!(!self.thread.is_finished(), "ended before the gate opened");
         self.gate.send(()).unwrap();
         self.thread.join().unwrap()
     }
@@ -124,7 +124,7 @@ async fn last<S: Copy + Send + Sync>(mut states: StateWatch<S>) -> Option<S> {
     last
 }
 
-/// The watches end as after a close, whose states the examples show.
+/// A drop ends the watches as a close does. The examples show the states of a close.
 #[tokio::test]
 async fn watches_end_with_their_subject() {
     let (server, [client]) = with_clients(start(), connect).await;

@@ -64,7 +64,8 @@ async fn drained_leader_steps_down() {
     within("the drain", theirs.drain(SOON)).await.unwrap();
 }
 
-/// The drain may have looked before the grant; the caller must not begin to work.
+/// The drain may have looked for guards before the grant. The caller of the granted call must not
+/// begin its work.
 // Shows: drain
 #[tokio::test]
 async fn drain_returns_untaken_grant() {
@@ -93,7 +94,7 @@ async fn drain_returns_untaken_grant() {
     within("the drain", drain).await.unwrap();
 }
 
-/// The work of a selector must not begin.
+/// The work of a selector whose leadership was granted, but not taken, must not begin.
 // Shows: drain
 #[tokio::test]
 async fn drain_ends_untaken_leadership() {
@@ -110,7 +111,7 @@ async fn drain_ends_untaken_leadership() {
     let refused = within("the end of the selector", leads).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
     within("the drain", drain).await.unwrap();
-    assert!(!began, "no work begins after the drain has");
+    assert!(!began, "expected no work to begin after the drain");
     assert_eq!(server.children("/leader").len(), 0);
 }
 
@@ -149,7 +150,7 @@ async fn idle_drain_writes_nothing() {
     assert!(server.sessions().is_empty());
 }
 
-/// The drain ends even before there is a session, and if there never is one.
+/// A drain ends even if the client never has a session.
 #[tokio::test]
 async fn unconnected_client_is_drained() {
     let server = start();

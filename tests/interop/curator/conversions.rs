@@ -8,8 +8,8 @@ use crate::curator::java::{scripted_peer, steps};
 use crate::outside::{children, watches_only};
 use crate::{Outcome, block_on};
 
-/// CURATOR-621: until 5.5 the read node gets its own number, behind the waiting writers; when the
-/// write node goes they are first.
+/// CURATOR-621: before 5.5, the read node gets a number of its own, behind the waiting writers.
+/// When the write node is deleted, these writers are first.
 pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut curator = scripted_peer(peer, &servers)?;

@@ -70,7 +70,7 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
         let client = loop {
             match builder.clone().connect(servers).await {
                 Ok(client) => break client,
-                // The connection was cut, or everything starts at once on this machine.
+                // The connection was cut, or the machine is busy because all workers start at once.
                 Err(e) if e.is_retryable() => journal.append(&format!("trouble {name}"))?,
                 Err(e) => return Err(e.into()),
             }

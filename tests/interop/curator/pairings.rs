@@ -26,7 +26,7 @@ pub(crate) fn multi_locks(peer: &CuratorPeer) -> Outcome {
     in_halves(&servers, "multi-locks", &sides, |_| Ok(()))
 }
 
-/// A member is a lock like any other.
+/// A member of a multi-lock is a lock like any other.
 pub(crate) fn multi_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

@@ -67,8 +67,8 @@ pub(crate) fn limits_that_change(peer: &CuratorPeer) -> Outcome {
     finished.fulfils(&sides, SOME)
 }
 
-/// Several holders are inside at once. How often they are depends on the machine: on a busy one
-/// requests take longer than holds.
+/// Checks that holders were inside together at least once. How often that happens depends on the
+/// machine: on a busy one, requests take longer than holds.
 fn are_together(finished: &Finished) -> Outcome {
     if finished.findings.together > 0 {
         return Ok(());
@@ -297,7 +297,7 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// A limit that a Java process states as a number is in no node, and it reads no other.
+/// A limit that a Java process states as a number is in no node, and the process reads no other.
 pub(crate) fn stated_limits_are_not_compared(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |_, curator, path, client| {
         curator.call("a", &format!("semaphore acquire {path} 2 2"), "holds")?;

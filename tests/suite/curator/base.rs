@@ -74,7 +74,7 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     stage.wait_nodes(4, 2).await;
     stage.env.stop_servers().await;
     stage.env.restart_servers().await;
-    assert!(guard.is_held(), "the session outlived it");
+    assert!(guard.is_held(), "the session outlived the outage");
     assert_eq!(critical.visits(), 0);
     within("the release", guard.release()).await.unwrap();
     all_done("every waiter", waiters).await;
@@ -110,8 +110,8 @@ async fn test_killed_session(stage: &Stage<'_>) {
             .zip(guard.zxids())
             .all(|(next, last)| *next > last)
     );
-    // Releasing a lost lock takes nothing from its present holder. Either of two locks may be
-    // named.
+    // Releasing a lost lock takes nothing from its present holder. The error may name either lock
+    // of a multi-lock.
     let named = |again: &Lost| stage.paths().len() > 1 || *again == lost;
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(again)) if named(&again)));
     assert!(next.is_held() && lock.is_acquired_in_this_process());
@@ -163,7 +163,7 @@ async fn test_container_cleanup(stage: &Stage<'_>) {
     for (path, node) in stage.paths().iter().zip(guard.nodes()) {
         assert!(
             stage.env.stat(path).await.is_some(),
-            "it stays while it is used"
+            "the directory stays while it is used"
         );
         assert!(
             node.ends_with("0000000000"),
@@ -244,7 +244,7 @@ async fn test_reentrant(stage: &Stage<'_>) {
                 assert_eq!(
                     depth.load(Ordering::SeqCst),
                     0,
-                    "it came in while the first was inside"
+                    "the second entered beside the first"
                 );
                 guard.release().await.unwrap();
             }

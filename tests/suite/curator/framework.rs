@@ -54,7 +54,7 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     stage.env.wait_watchers(&ghost, 1).await;
     assert!(
         !attempt.is_finished(),
-        "it took the old session's node for its own"
+        "the attempt took the old session's node for its own"
     );
     assert_eq!(stage.env.children(&path).await.len(), 2);
     stage.env.delete(&ghost).await;
@@ -65,8 +65,8 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// A release without a server, whose session ends before a server is back: the release ends, and
-/// the node with the session.
+/// A lock is released without a server, and the session ends before a server is back: the release
+/// ends, and the node is deleted with the session.
 // Shows: one-session
 async fn test_lost_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
@@ -97,7 +97,7 @@ async fn test_lost_session(stage: &Stage<'_>) {
     assert_ne!(client.session_id(), Some(session));
 }
 
-/// Another client has deleted the node: the release says so, once.
+/// Another client has deleted the node: the release reports that once.
 async fn test_guaranteed_delete_in_foreground(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);

@@ -51,10 +51,10 @@
 //!
 //! | | where |
 //! |---|---|
-//! | conversions whose replies are lost, or whose session or caller goes | `tests/in_process/read_write_lock.rs` |
+//! | conversions whose replies are lost, or whose session ends or caller leaves | `tests/in_process/read_write_lock.rs` |
 //! | two holders on both sides of a partition | `tests/quorum`: `partitions`, `client_links` |
 //! | the herd of readers | `tests/in_process/cost.rs` |
-//! | Curator's faults of semaphores: deadlock by quantity, a release that races an acquire, directories that go | [`semaphore_faults`] |
+//! | Curator's faults of semaphores: deadlock by quantity, a release that races an acquire, directories that are deleted | [`semaphore_faults`] |
 //! | a lease without its lock, leases that stay after an interrupt | `simulation/tests/scenarios/semaphore_faults.rs` |
 //! | deadlock of multi-locks | `multi_locks`, `tests/in_process/multi_lock.rs` |
 

@@ -12,7 +12,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// The refused one is reported, and the others are released.
+/// The refused release is reported, and the other locks are released.
 // Shows: multi-lock-loss
 async fn test_some_releases_fail(stage: &Stage<'_>) {
     let client = stage.client().await;
@@ -37,7 +37,7 @@ async fn test_some_releases_fail(stage: &Stage<'_>) {
     fault.remove();
 }
 
-/// The first is released when the second fails; Curator first continues with the third.
+/// The first lock is released when the second fails; Curator first continues with the third.
 async fn test_some_locks_fail_to_lock(stage: &Stage<'_>) {
     let (client, other) = (stage.client().await, stage.client().await);
     let [one, two, three] = ["one", "two", "zzz"].map(|name| stage.env.path(name));

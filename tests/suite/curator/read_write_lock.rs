@@ -264,7 +264,7 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
         assert!(reader.is_held() && !next.is_finished());
         assert!(
             !last.is_finished(),
-            "the reader behind the writer has not come in before it"
+            "expected the reader behind the writer to wait"
         );
         stage.env.wait_count(&path, 3).await;
         reader.release().await.unwrap();
@@ -311,7 +311,7 @@ async fn test_basic(stage: &Stage<'_>) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
     let library = Arc::new(SharedSection::default());
-    // Readers must not meet by chance.
+    // The readers wait for each other, so that they do not meet only by chance.
     let meeting = Arc::new(Barrier::new(CLIENTS));
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -484,8 +484,8 @@ async fn conversion_keeps_its_listeners(stage: &Stage<'_>) {
     drop(reader);
 }
 
-/// A client with room for one contender at a time: a holder does not take the slot of those who
-/// wait, even as a reader.
+/// A client with room for one contender at a time: a holder does not take the slot of waiters, even
+/// as a reader.
 // Shows: downgrade, bounded-nodes
 async fn downgrades_need_no_queue_place(stage: &Stage<'_>) {
     let client = stage.client().await;

@@ -69,7 +69,7 @@ async fn request_before_listening_is_seen(stage: &Stage<'_>) {
     .await
     .unwrap();
     within("the news", revoked).await;
-    // A second request is notified again.
+    // A second listener is told of the same request.
     within("the news", guard.revoked()).await;
     guard.release().await.unwrap();
 }

@@ -65,7 +65,7 @@ async fn test_cluster(stage: &Stage<'_>) {
     let another = tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before))
         .await
         .is_ok();
-    assert!(!another, "one came in without a quorum");
+    assert!(!another, "a grant without a quorum");
     stage.env.restart_members(gone).await;
     drop(
         within(

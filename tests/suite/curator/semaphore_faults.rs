@@ -51,7 +51,7 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
 
 /// Both directories and their parent vanish whenever they are empty, as containers do, between any
 /// two requests: no acquire fails for that reason. (On a lagging member of an ensemble an acquire
-/// would fail: no try succeeds that takes longer to be answered than the directories last.)
+/// would fail, because answers take longer there than the directories last.)
 async fn vanishing_directories_are_made_again(stage: &Stage<'_>) {
     let mut clients = JoinSet::new();
     for _ in 0..2 {

@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The client's session lives until the test has checked what it has left behind.
+    /// Keeps the client, so that its session lives until the test has checked what is left behind.
     pub(crate) fn keep(&self, client: &Client) {
         self.clients.lock().unwrap().push(client.clone());
     }
@@ -213,7 +213,8 @@ impl<'a> Stage<'a> {
         InterProcessSemaphore::new(client, self.env.lock_path(), permits).unwrap()
     }
 
-    /// A lock that cannot be held together with the stage's: a reader's is a writer.
+    /// A lock that cannot be held together with the stage's: for a reader's lock, that is a
+    /// writer's.
     pub(crate) fn rival_of(&self, client: &Client) -> Lock {
         let kind = if self.kind == Kind::Read {
             Kind::Write

@@ -184,7 +184,7 @@ async fn refused_sequential_create_is_reported(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A wait that times out removes its watch. (Curator's stays until the holder goes.)
+/// A wait that times out removes its watch. (Curator's stays until the holder leaves.)
 async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
     let guard = within("a free lock", stage.rival().await.lock())

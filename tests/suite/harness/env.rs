@@ -214,7 +214,7 @@ impl Env {
         }
     }
 
-    /// Waits until the servers know no such session.
+    /// Waits until the servers no longer know the session.
     pub(crate) async fn wait_session_gone(&self, session: i64) {
         match &self.servers {
             Servers::Ours(server) => {
@@ -469,11 +469,11 @@ impl Env {
         assert_eq!(
             self.children(path).await.len(),
             count,
-            "the question has left a node in {path}"
+            "the try has left a node in {path}"
         );
     }
 
-    /// Waits until there is no such node.
+    /// Waits until the node does not exist.
     #[track_caller]
     pub(crate) fn wait_gone<'a>(&'a self, path: &str) -> impl Future<Output = ()> + Send + use<'a> {
         let path = path.to_owned();
@@ -502,14 +502,15 @@ impl Env {
         tokio::join!(synced, data).1
     }
 
-    /// Creates a node that is open to every client, and its parents, by the plain client. Returns
-    /// its path.
+    /// Creates a node that is open to every client, and its parents, through the plain client.
+    /// Returns its path.
     pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
         self.create_with(path, &mode.with_acls(zk::Acls::anyone_all()))
             .await
     }
 
-    /// Creates a node with these options, and its parents, by the plain client. Returns its path.
+    /// Creates a node with these options, and its parents, through the plain client. Returns its
+    /// path.
     pub(crate) async fn create_with(&self, path: &str, options: &zk::CreateOptions<'_>) -> String {
         let plain_client = self.plain_client().await;
         let (parent, _) = path.rsplit_once('/').unwrap();
@@ -526,7 +527,7 @@ impl Env {
         }
     }
 
-    /// Deletes a node by the plain client.
+    /// Deletes a node through the plain client.
     pub(crate) async fn delete(&self, path: &str) {
         self.plain_client().await.delete(path, None).await.unwrap();
     }
@@ -536,7 +537,7 @@ impl Env {
     }
 }
 
-/// Returns whether servers know a session; only the leader, or the only one, does.
+/// Returns whether the servers know a session. Only the leader, or a single server, is asked.
 fn knows(servers: &ZooKeeper, session: i64) -> bool {
     let member = match servers.leader() {
         Some(leader) => leader,
@@ -550,7 +551,7 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
         .contains(&format!("{session:#x}"))
 }
 
-/// Returns the watches below a node that other sessions than one have set.
+/// Returns the watches below a node that sessions other than `except` have set.
 fn watches_below(servers: &Servers, root: &str, except: i64) -> Vec<(String, String)> {
     match servers {
         Servers::Ours(server) => {

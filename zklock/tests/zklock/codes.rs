@@ -23,7 +23,8 @@ pub(crate) fn passed_on() {
     assert!(server.sessions().is_empty(), "and the session ended");
 }
 
-/// The command kills its group, with its watchdog, and either end may be noticed first.
+/// The command kills its process group, and the watchdog with it. `zklock` may notice either end
+/// first.
 pub(crate) fn killed_groups() {
     let server = server();
     for _ in 0..20 {
@@ -33,7 +34,8 @@ pub(crate) fn killed_groups() {
     }
 }
 
-/// With each number of file descriptors the command runs, or the system is named as the reason.
+/// With any number of file descriptors the command runs, or the error names the system as the
+/// reason.
 pub(crate) fn shortages() {
     let server = server();
     let program = env!("CARGO_BIN_EXE_zklock");
@@ -72,7 +74,7 @@ pub(crate) fn shortages() {
     );
 }
 
-/// The page says how much stack is enough.
+/// The manual page says how much stack is enough.
 pub(crate) fn small_stack() {
     let server = server();
     let program = env!("CARGO_BIN_EXE_zklock");
@@ -105,7 +107,7 @@ pub(crate) fn moved_session_timeouts() {
         ended.err
     };
     assert_eq!(said("--session-timeout 15s /a"), "");
-    // The default is moved, too, but a job of cron is silent.
+    // The servers change the default timeout too, but a job of cron must be silent.
     assert_eq!(said("/a"), "");
     for (asked, text) in [
         ("1ms", "/a: the session timeout is 10s instead of 1ms"),
@@ -197,7 +199,7 @@ pub(crate) fn no_permission() {
     assert_eq!(run(zklock(&servers, &own, "exit 5")).code, 5);
     let denied = run(zklock(&servers, "/a", "echo here"));
     assert_eq!((denied.code, &*denied.out), (77, ""), "{denied:?}");
-    // By the name of the option, not by that of the library's method.
+    // The error names the option, not the library's method.
     assert!(
         denied
             .err
@@ -257,7 +259,7 @@ pub(crate) fn usage() {
         let is_told = ended.err.contains("options come behind");
         assert!(ended.code == 64 && is_told, "{arguments}: {ended:?}");
     }
-    // The variable of a script is empty.
+    // A script passes an empty variable as the command.
     for arguments in ["/a --", "-n /a --", "lead /a --"] {
         let ended = run(zklock(&servers, arguments, ""));
         let is_told = ended.err.contains("CMD");
@@ -277,7 +279,7 @@ pub(crate) fn usage() {
             .contains("the commands are lead, status, revoke, break");
         assert!(ended.code == 64 && is_told, "{ended:?}");
     }
-    // The servers are in the environment, and not in what the command line has to have.
+    // The servers are in the environment, so the usage does not require them on the command line.
     for arguments in ["", "lead", "status", "revoke", "break"] {
         let ended = run(zklock(&servers, arguments, ""));
         let (_, usage) = ended.err.split_once("Usage: ").unwrap();

@@ -49,12 +49,13 @@ pub(crate) fn nohup() {
     let mut started = Started::new(command);
     assert_eq!(started.line(), "ready");
     started.signal(Signal::HUP);
-    // Passed on in the order of their numbers, HUP before TERM.
+    // Signals are passed on in the order of their numbers, HUP before TERM.
     started.signal(Signal::TERM);
     assert_eq!(started.end().code, 143);
 }
 
-/// Also if `zklock` was started to ignore the signal, unless the command itself ignores it.
+/// SIGPIPE ends a process of the command even if `zklock` was started with the signal ignored,
+/// unless the command itself ignores it.
 pub(crate) fn broken_pipes() {
     let server = server();
     let program = env!("CARGO_BIN_EXE_zklock");
@@ -76,7 +77,7 @@ pub(crate) fn broken_pipes() {
     }
 }
 
-/// The signal is blocked in what starts `zklock`.
+/// The signal is blocked in the program that starts `zklock`.
 pub(crate) fn unblocked_signals() {
     let server = server();
     let mut command = Command::new("env");
@@ -123,7 +124,7 @@ pub(crate) fn holds_and_prints_without_a_command() {
     for (signal, code) in [
         (Signal::HUP, 129),
         (Signal::USR1, 138),
-        // By the signal, so that there is no code.
+        // The signal ends `zklock`, so there is no code.
         (Signal::INT, -1),
         (Signal::QUIT, -1),
     ] {
@@ -156,7 +157,7 @@ pub(crate) fn lease_ends_child_then_lock() {
     let ended = first.end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(ended.err.contains("/a: the lease is over"), "{ended:?}");
-    // A child that heeds it has the same code.
+    // A child that heeds the signal has the same code.
     let heeds = run(zklock(
         &server.connect_string(),
         "--lease 0.1 /a",
@@ -216,7 +217,7 @@ pub(crate) fn stopped_watchdog_ends_after_zklock() {
     let (child, grandchild) = line.split_once(' ').unwrap();
     let (child, grandchild) = (pid(child), pid(grandchild));
     let watchdog = watchdog_of(&started);
-    // First, so that no order wakes the watchdog.
+    // `zklock` is stopped first, so that none of its orders wakes the watchdog.
     started.signal(Signal::STOP);
     kill_process(watchdog, Signal::STOP).unwrap();
     poll_until("the stop", SOON, || is_stopped(watchdog).then_some(())).unwrap();
@@ -292,7 +293,7 @@ pub(crate) fn stopped_watchdog_keeps_no_lock() {
     drop(stopped);
 }
 
-/// Neither of the two has the time to kill the child.
+/// Neither of the two processes has the time to kill the child.
 pub(crate) fn child_dies_with_both_processes() {
     let server = server();
     for options in ["", "--foreground"] {
@@ -326,7 +327,7 @@ pub(crate) fn stop_at_the_start() {
                 break (watchdog, child);
             }
         };
-        // Each at another moment of the start, by the time of some looks.
+        // Each `zklock` is stopped at another moment of its start: each look takes some time.
         (0..5 * number).for_each(|_| drop(children_of(&started)));
         started.signal(Signal::STOP);
         (started, watchdog, child)
@@ -341,7 +342,8 @@ pub(crate) fn stop_at_the_start() {
     }
 }
 
-/// A timer that a program has set before it became `zklock`, and a limit of the processor's time.
+/// The signals of a timer that a program has set before it became `zklock`, and of a limit of
+/// processor time, end the command too.
 pub(crate) fn timers() {
     let server = server();
     for (signal, code) in [("ALRM", 142), ("XCPU", 152), ("PROF", 155), ("VTALRM", 154)] {
@@ -356,7 +358,7 @@ pub(crate) fn timers() {
     }
 }
 
-/// As a program may start `zklock` that waits for signals itself.
+/// `zklock` may be started by a program that has blocked signals to wait for them itself.
 pub(crate) fn blocked_signals() {
     let server = server();
     let mut command = Command::new("env");
@@ -366,8 +368,8 @@ pub(crate) fn blocked_signals() {
     assert_eq!(run(command).code, 3);
 }
 
-/// A shell that resumes a job may let the command begin before `zklock` does: here, where SIGCHLD is
-/// blocked, `zklock` looks four times a second for the stop before the begin.
+/// A shell that resumes a job may start the command before `zklock` does. The test blocks SIGCHLD,
+/// so that `zklock` only looks four times a second whether the command is stopped before its start.
 pub(crate) fn early_begin() {
     for is_child_stopped in [false, true] {
         begin_early(is_child_stopped);
@@ -430,7 +432,7 @@ pub(crate) fn stopped_commands() {
     }
 }
 
-/// As `top` shows it.
+/// The name of the watchdog, as `top` shows it.
 pub(crate) fn watchdog_name() {
     let server = server();
     let mut started = Started::new(zklock(&server.connect_string(), "/a", "echo; sleep 1000"));
@@ -447,7 +449,7 @@ pub(crate) fn watchdog_by_hand() {
     assert_eq!(run(script).out, "71\n");
 }
 
-/// Standard error is broken as that of a terminal that was closed, or a reader that has ended.
+/// Standard error is broken, as after a terminal was closed or a reader has ended.
 pub(crate) fn broken_standard_error() {
     let server = server();
     let mut command = zklock(&server.connect_string(), "-v /a", "exit 7");

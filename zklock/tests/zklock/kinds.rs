@@ -1,4 +1,4 @@
-//! The kinds of locks, and what a command knows of its own.
+//! The kinds of locks, and what a command is told of its lock.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::started::{Files, Started, run, server, zklock};
 
-/// Notes that it is inside, in one file, twice.
+/// A command that notes in one file when it comes in and when it goes out.
 const INSIDE: &str = "echo in >>log; sleep 0.02; echo out >>log";
 
 pub(crate) fn two_exclude_each_other() {
@@ -123,7 +123,7 @@ pub(crate) fn kinds_meet() {
             "{refused:?}"
         );
         holder.signal(Signal::TERM);
-        // The first has noticed nothing, and a free path is for any kind.
+        // The first holder has noticed nothing, and a free path accepts any kind.
         holder.end();
         assert_eq!(
             run(zklock(&servers, &format!("{second} {path}"), "exit 5")).code,
@@ -185,7 +185,7 @@ pub(crate) fn standard_output() {
     let command =
         "echo $ZKLOCK_PATH $ZKLOCK_NODE $ZKLOCK_TOKEN ${ZKLOCK_SLOT-none}; cat; echo to stderr >&2";
     let mut zklock = zklock(&server.connect_string(), "-v /a", command);
-    // Of another lock around this one.
+    // The variable is that of another lock around this one.
     zklock.env("ZKLOCK_SLOT", "7");
     let ended = run(zklock);
     let words: Vec<&str> = ended.out.split_whitespace().collect();

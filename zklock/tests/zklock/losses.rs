@@ -13,7 +13,7 @@ use crate::started::{
     server, until_dead, until_queued, until_so_many_wait, watchdog_of, zklock,
 };
 
-/// Says when it was alive last, and ignores a TERM.
+/// A command that writes when it was last alive, and ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$
     while :; do date +%s%N >>alive; sleep 0.01; done";
 
@@ -31,7 +31,7 @@ impl Pair {
         Self::of("", timeout, arguments, command)
     }
 
-    /// Both are of this command of `zklock`, or of none.
+    /// Both processes run this command of `zklock`, or none.
     fn of(action: &str, timeout: u32, arguments: &str, command: &str) -> Self {
         let server = server();
         let servers = server.connect_string();
@@ -47,7 +47,7 @@ impl Pair {
         pair
     }
 
-    /// From here on the holder hears nothing of the servers, nor they of it. Returns its session.
+    /// Cuts the holder off from the servers, in both directions. Returns its session.
     fn cut_off(&self) -> i64 {
         let first = self
             .server
@@ -93,7 +93,7 @@ impl<S> Pair<S> {
             .unwrap()
     }
 
-    /// Waits until the next is granted the lock, and checks that the child was dead before.
+    /// Waits until the next process is granted the lock, and checks that the child was dead before.
     fn assert_dead_before_the_next(&mut self) {
         let granted = Self::nanos(&self.waiter.line());
         assert!(!is_alive(self.child), "the child outlived its lock");
@@ -184,7 +184,7 @@ pub(crate) fn kills_a_command_beside_zklock() {
 pub(crate) fn group_signals_spare_the_watchdog() {
     let server = server();
     let names = ["ALRM", "VTALRM", "PROF", "IO", "XCPU", "ABRT", "PWR"];
-    // SIGSTKFLT, of which the shell has no name, and the first and the last real-time signal.
+    // SIGSTKFLT, for which the shell has no name, and the first and the last real-time signal.
     for signal in names.into_iter().chain(["16", "34", "64"]) {
         let command = format!("trap : {signal}; kill -{signal} 0; sleep 0.1; exit 3");
         let ended = run(zklock(&server.connect_string(), "/a", &command));
@@ -212,7 +212,7 @@ pub(crate) fn stopped_zklock_saves_no_child() {
     assert_eq!(plain.holder.end().code, 125);
 }
 
-/// Whatever wakes it: `zklock` kills the child itself.
+/// The watchdog is stopped, however often it is woken: `zklock` kills the child itself.
 pub(crate) fn stopped_watchdog_saves_no_child() {
     let mut pair = Pair::new(T, "", STUBBORN);
     let stopped = KeptStopped::new(group_of(pair.child));
@@ -222,7 +222,8 @@ pub(crate) fn stopped_watchdog_saves_no_child() {
     drop(stopped);
 }
 
-/// Messages wait for a pipe that is full, and SIGTERM does not, after a request and after a loss.
+/// Messages wait while a pipe is full, but SIGTERM does not, neither after a request nor after a
+/// loss.
 pub(crate) fn a_full_standard_error() {
     // The shell tells which child was terminated.
     let traps =
@@ -247,7 +248,7 @@ pub(crate) fn a_full_standard_error() {
     }
 }
 
-/// The text is dropped, and the exit code tells.
+/// The text is dropped, and the exit code reports the error.
 pub(crate) fn usage_errors_on_a_full_pipe() {
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
     let writer = File::from(writer);
@@ -283,12 +284,13 @@ pub(crate) fn a_full_standard_output() {
 fn fill(mut pipe: &File) {
     rustix::io::ioctl_fionbio(pipe, true).unwrap();
     while pipe.write(&[b'.'; 512]).is_ok() {}
-    // Of the open pipe, which the program has too.
+    // The mode is that of the open pipe, which the program has too.
     rustix::io::ioctl_fionbio(pipe, false).unwrap();
 }
 
 pub(crate) fn orders_wake_a_stopped_watchdog() {
-    // One process: a shell that is stopped while it starts another is not in the state of a stop.
+    // The command is one process: a shell that is stopped while it starts another is not shown as
+    // stopped.
     let pair = Pair::new(T, "", "echo $$; exec sleep 1000");
     let watchdog = group_of(pair.child);
     kill_process_group(watchdog, Signal::STOP).unwrap();
@@ -299,9 +301,10 @@ pub(crate) fn orders_wake_a_stopped_watchdog() {
 /// An operator pauses the job, and resumes the command alone.
 pub(crate) fn terminal_stops_spare_the_watchdog() {
     for signal in [Signal::TSTP, Signal::TTIN, Signal::TTOU] {
-        // One process, so that all of the job is resumed.
+        // The command is one process, so that all of the job is resumed.
         let pair = Pair::new(T, "", "echo $$; exec sleep 1000");
-        // So that only the watchdog can kill the child, and no order wakes the watchdog.
+        // `zklock` is stopped, so that only the watchdog can kill the child, and no order wakes the
+        // watchdog.
         pair.holder.signal(Signal::STOP);
         kill_process_group(group_of(pair.child), signal).unwrap();
         poll_until("the stop", SOON, || is_stopped(pair.child).then_some(())).unwrap();
@@ -315,7 +318,7 @@ pub(crate) fn terminal_stops_spare_the_watchdog() {
 /// The watchdog kills the child before the lock is lost, because nothing moves its deadline.
 pub(crate) fn stopped_zklock_reports_the_loss() {
     let pair = Pair::new(T, "", STUBBORN);
-    // By a heartbeat, so that the lock is not lost before the deadline.
+    // The test waits for a heartbeat, so that the lock is not lost before the deadline.
     let requests = pair.server.log().len();
     assert!(
         pair.server
@@ -329,7 +332,8 @@ pub(crate) fn stopped_zklock_reports_the_loss() {
     assert!(!ended.err.contains("the watchdog was killed"), "{ended:?}");
 }
 
-/// `zklock` goes on first, and knows of the deadline although it was not the watchdog that killed.
+/// `zklock` is resumed first, and reports the deadline although the watchdog has not killed the
+/// child.
 pub(crate) fn stopped_pair_reports_its_deadline() {
     for arguments in ["", "--foreground"] {
         let pair = Pair::new(LONG, arguments, STUBBORN);
@@ -447,7 +451,7 @@ pub(crate) fn on_lost_warn_and_a_lease() {
 
 pub(crate) fn on_lost_command() {
     let command = "trap 'echo asked; exit 0' USR1; echo $$; while :; do sleep 0.01; done";
-    // Without a blank, at which the arguments are divided.
+    // The action has no blank, because the arguments are divided at blanks.
     let action = "--on-lost kill${IFS}-USR1${IFS}$ZKLOCK_PID";
     let in_group_of_its_own = format!("exec setsid sh -c {}", quoted(command));
     let pairs = [
@@ -512,7 +516,8 @@ pub(crate) fn lost_lock_kills_the_job() {
     assert_eq!(holder.end().code, 125);
 }
 
-/// Both are stopped, and the deadline of the plain lock, by its shorter session timeout, is sooner.
+/// Both processes are stopped. The deadline of the plain lock comes first, because its session
+/// timeout is shorter.
 pub(crate) fn stopped_job_has_its_deadline() {
     let (server, files) = (server(), Files::new());
     let servers = server.connect_string();
@@ -535,8 +540,8 @@ pub(crate) fn stopped_job_has_its_deadline() {
     assert_eq!((ended.code, &*ended.err), (0, ""), "{ended:?}");
 }
 
-/// Starts a job that succeeds after its session is cut off. Returns it once its command is dead,
-/// and the session.
+/// Starts a job that succeeds after its session is cut off. Returns the job once its command is
+/// dead, and its session.
 fn cut_off_successful_job(server: &Server, files: &Files, once: &str) -> (Started, i64) {
     let job = "echo $$; until test -e end; do sleep 0.01; done";
     let mut command = zklock(&server.connect_string(), once, job);
@@ -576,7 +581,8 @@ pub(crate) fn second_job_run_is_told() {
     );
 }
 
-/// The job has succeeded, and no server says whether it is recorded, or another process runs it.
+/// The job has succeeded, and no server says whether it is recorded, or whether another process
+/// runs it.
 pub(crate) fn signal_ends_a_job_in_doubt() {
     for is_run_by_another in [false, true] {
         let (server, files) = (server(), Files::new());
@@ -650,7 +656,7 @@ pub(crate) fn signal_at_a_loss_ends_a_leader() {
         leader.signal(signal);
         server.resume(session);
         if signal == Signal::HUP {
-            assert_eq!(leader.line(), "up", "it contends again");
+            assert_eq!(leader.line(), "up", "expected a second term");
             leader.signal(Signal::USR1);
         }
         assert_eq!(leader.line(), "", "{signal:?} ends it");

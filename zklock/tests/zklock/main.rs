@@ -32,7 +32,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
-    // The longest first.
+    // The longest tests start first.
     let in_process: [(&str, Test); 93] = [
         (
             "zklock::child_dies_before_the_next_grant",

@@ -1,4 +1,4 @@
-//! What the program says about itself.
+//! The help, the manual pages and the completions of the program.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::started::{Files, run, server, zklock};
 
 /// Returns the lines for a shell in the blocks of a page, without comments, and those of its
-/// crontabs. What installs files in the system's directories is left out.
+/// crontabs. Commands that install files in the system's directories are left out.
 fn commands(page: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
     let lines = text
@@ -19,7 +19,7 @@ fn commands(page: &str) -> Vec<String> {
                 "zklock {}",
                 arguments.split(" # ").next().unwrap_or_default()
             )),
-            // Behind the five fields of the time.
+            // The command follows the five fields of the time.
             None => line
                 .split_once("* * *")
                 .map(|(_, command)| command.trim_start_matches([' ', '*']).into()),
@@ -133,7 +133,7 @@ pub(crate) fn up_to_date() {
         let script = run(zklock("", &format!("completions {shell}"), "")).out;
         assert!(script.contains("session-timeout"), "{script}");
     }
-    // A reader that stops reading, or a full disk, is an error that is said.
+    // A reader that stops reading, or a full disk, is reported as an error.
     for page in ["--help", "man", "completions zsh", "completions bash"] {
         let mut command = zklock("", page, "");
         command.stdout(

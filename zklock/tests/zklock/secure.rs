@@ -4,7 +4,7 @@ use test_support::Suite;
 
 use crate::started::{run, zklock};
 
-/// Adds the trials that the features have.
+/// Adds the trials of the features.
 pub(crate) fn add_all(suite: &mut Suite) {
     #[cfg(feature = "tls")]
     {
@@ -56,7 +56,7 @@ fn options_of_tls() {
     );
 }
 
-/// Java has the program that makes a certificate. It is its own authority.
+/// A program of Java makes the certificate, which is its own authority.
 #[cfg(feature = "tls")]
 fn over_tls(keytool: &std::path::Path) {
     use test_support::{Options, ZooKeeper, unique_path};

@@ -1,4 +1,4 @@
-//! Processes of the program, and what is read from them.
+//! Processes of the program, and their output.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use zookeeper_test_server::Server;
 /// The session timeout in tests of a loss, in seconds.
 pub(crate) const T: u32 = 6;
 
-/// The same where a child has to be quick enough to do something after a loss: two seconds are left
-/// for it.
+/// The session timeout in tests in which a child does something after a loss: two seconds are left
+/// for that.
 pub(crate) const LONG: u32 = 12;
 
-/// A server whose sessions end on the tenth of a second.
+/// Starts a server whose sessions end on a tenth of a second.
 pub(crate) fn server() -> Server {
     Server::builder()
         .tick(Duration::from_millis(100))
@@ -28,11 +28,11 @@ pub(crate) fn server() -> Server {
         .unwrap()
 }
 
-/// The program with these arguments, which are divided at blanks, and a command for the shell if it
-/// is not empty. The kernel kills `zklock` when the thread of the test ends, also if the tests are
-/// killed, or a test is over its time. No signal is ignored: the tests may run in the background of
-/// a script, where a shell has its jobs ignore SIGINT and SIGQUIT, and `zklock` would not catch
-/// these.
+/// Returns the program with these arguments, which are divided at blanks, and with a command for
+/// the shell if that is not empty. The kernel kills `zklock` when the thread of the test ends, also
+/// if the tests are killed, or a test exceeds its time. No signal is ignored: the tests may run in
+/// the background of a script, where a shell has its jobs ignore SIGINT and SIGQUIT, and `zklock`
+/// would not catch these.
 pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
     let mut zklock = Command::new("env");
     zklock
@@ -47,7 +47,7 @@ pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
     zklock
 }
 
-/// Waits until so many processes wait for the lock behind its holder.
+/// Waits until `count` processes wait for the lock behind its holder.
 pub(crate) fn until_so_many_wait(servers: &str, path: &str, count: usize) {
     let state = if count == 0 {
         "held\n".to_owned()
@@ -64,7 +64,7 @@ pub(crate) fn until_so_many_wait(servers: &str, path: &str, count: usize) {
     poll_until("the waiters", SOON, are_waiting).unwrap();
 }
 
-/// What a process has left.
+/// The exit code and the output of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) code: i32,
@@ -97,7 +97,7 @@ impl Started {
         Self::with_err(command, Stdio::piped())
     }
 
-    /// Starts it with this standard error.
+    /// Starts the process with this standard error.
     pub(crate) fn with_err(mut command: Command, err: impl Into<Stdio>) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(err).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -109,7 +109,7 @@ impl Started {
         pid(&self.child.id().to_string())
     }
 
-    /// Writes a line to its standard input, which is a pipe.
+    /// Writes a line to the process's standard input, which is a pipe.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -118,21 +118,21 @@ impl Started {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// The next line of its standard output; empty at the end.
+    /// Returns the next line of the process's standard output; empty at the end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// The next line of its standard error, which is a pipe; empty at the end.
+    /// Returns the next line of the process's standard error, which is a pipe; empty at the end.
     pub(crate) fn err_line(&mut self) -> String {
         let mut line = String::new();
         self.err.as_mut().unwrap().read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Reads lines of its standard error until one has this text.
+    /// Reads lines of the process's standard error until one contains this text.
     pub(crate) fn err_until(&mut self, text: &str) {
         loop {
             let line = self.err_line();
@@ -143,7 +143,7 @@ impl Started {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn end(mut self) -> Output {
         let mut output = Output {
             code: -1,
@@ -161,7 +161,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // It has ended, most often.
+        // In most cases the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -175,13 +175,13 @@ pub(crate) fn pid(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
-/// Whether a process runs: not if it is a zombie, of which only the number is left.
+/// Returns whether a process runs. A zombie, of which only the number is left, does not.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim().starts_with('Z'))
 }
 
-/// Returns the fields behind the name in what `/proc` says of a process: the state, the parent, the
+/// Returns the fields after the name in `/proc`'s line about a process: the state, the parent, the
 /// group, and more.
 fn fields_of(pid: Pid) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
@@ -190,24 +190,24 @@ fn fields_of(pid: Pid) -> Vec<String> {
     fields.map(str::to_owned).collect()
 }
 
-/// The process group, which the watchdog leads unless the child is in the foreground.
+/// Returns the process group, which the watchdog leads unless the child is in the foreground.
 pub(crate) fn group_of(process: Pid) -> Pid {
     pid(&fields_of(process)[2])
 }
 
-/// The processes that `zklock` has started: the watchdog and the child.
+/// Returns the processes that `zklock` has started: the watchdog and the child.
 pub(crate) fn children_of(zklock: &Started) -> Vec<Pid> {
     let id = zklock.pid().as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     children.split_whitespace().map(pid).collect()
 }
 
-/// The first process that `zklock` has started.
+/// Returns the first process that `zklock` has started.
 pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
     children_of(zklock)[0]
 }
 
-/// Whether a process has a thread of this name.
+/// Returns whether a process has a thread of this name.
 pub(crate) fn has_thread(process: Pid, name: &str) -> bool {
     let threads = format!("/proc/{}/task", process.as_raw_nonzero());
     std::fs::read_dir(threads).unwrap().flatten().any(|thread| {
@@ -235,7 +235,8 @@ pub(crate) struct KeptStopped {
 impl KeptStopped {
     pub(crate) fn new(process: Pid) -> Self {
         let (until, ended) = channel();
-        // As often as a timer allows: no event tells that a process continues.
+        // The thread looks as often as a timer allows, because no event reports that a process
+        // continues.
         let thread = std::thread::spawn(move || {
             while ended.recv_timeout(Duration::from_micros(200)) == Err(RecvTimeoutError::Timeout) {
                 if kill_process(process, Signal::STOP).is_err() {
@@ -243,7 +244,8 @@ impl KeptStopped {
                 }
             }
         });
-        // Behind the begin of that: an order may wake the process before it is seen to stand.
+        // The wait comes after the start of the thread, because an order may wake the process
+        // before it is seen to be stopped.
         poll_until("the stop", SOON, || is_stopped(process).then_some(())).unwrap();
         Self {
             process,
@@ -257,7 +259,7 @@ impl Drop for KeptStopped {
     fn drop(&mut self) {
         let _ = self.until.send(());
         self.thread.take().unwrap().join().unwrap();
-        // A watchdog whose `zklock` has ended ends then, too.
+        // A watchdog that is resumed after its `zklock` has ended ends too.
         let _ = kill_process(self.process, Signal::CONT);
     }
 }
@@ -269,7 +271,7 @@ pub(crate) fn until_dead(pid: Pid) {
     .unwrap();
 }
 
-/// Waits until as many contenders are in the queue of a mutex.
+/// Waits until this many contenders are in the queue of a mutex.
 pub(crate) fn until_queued(server: &Server, path: &str, contenders: usize) {
     assert!(
         server.wait_until_blocking(|view| view.children(path).len() == contenders, SOON),

@@ -24,7 +24,7 @@ impl Terminal {
         Self::of(env!("CARGO_BIN_EXE_zklock"), servers, arguments)
     }
 
-    /// Starts a program of any name like that.
+    /// Starts a program of any name as [`start`](Self::start) does.
     fn of(program: &str, servers: &str, arguments: &[&str]) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
@@ -33,7 +33,7 @@ impl Terminal {
         let side = File::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
         let mut command = Command::new("setpriv");
         // The tests may run in the background of a shell, where the signals of keys are ignored:
-        // `setsid` would hand that on.
+        // `setsid` would pass that on.
         command
             .args(["--pdeathsig", "KILL", "setsid", "--ctty"])
             .args(["env", "--default-signal"])
@@ -55,7 +55,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Reads lines until one has this in it.
+    /// Reads lines until one contains this text.
     fn until(&mut self, text: &str) {
         let mut line = String::new();
         while !line.contains(text) {
@@ -83,7 +83,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Without an effect on a program that has ended.
+        // The kill has no effect on a program that has ended.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
@@ -140,7 +140,7 @@ pub(crate) fn background_output_stops_no_start() {
     assert_eq!(terminal.end(), Some(4));
 }
 
-/// A signal that asks for no end is heeded in the stop, and the reader stops again.
+/// A signal that does not ask for an end is heeded during the stop, and the reader stops again.
 pub(crate) fn signals_wake_a_reader() {
     let server = server();
     let command = "trap 'echo usr1 heard' USR1; read line; read line; exit 3";
@@ -158,14 +158,14 @@ pub(crate) fn foreground_reads() {
     let command = ["--foreground", "/a", "--", "cat"];
     let mut terminal = Terminal::start(&server.connect_string(), &command);
     terminal.type_keys("an answer\n");
-    // The terminal echoes it, and then the command.
+    // First the terminal echoes the line, and then the command.
     terminal.until("an answer");
     terminal.until("an answer");
     terminal.type_keys("\x03");
     assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
 }
 
-/// The terminal sends the signal to `zklock` alone, since `timeout` has begun a group.
+/// The terminal sends the signal to `zklock` alone, because `timeout` leads a group of its own.
 pub(crate) fn interrupt_reaches_another_group() {
     let server = server();
     let job = "echo begun; exec sleep 1000";

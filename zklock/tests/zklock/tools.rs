@@ -100,7 +100,8 @@ pub(crate) fn status_of_once() {
 pub(crate) fn status_watches() {
     let server = server();
     let servers = server.connect_string();
-    // So that no look falls between its directory and its node.
+    // The directory is created first, so that no look falls between its creation and that of the
+    // node.
     assert_eq!(run(zklock(&servers, "/a", "true")).code, 0);
     let mut watch = Started::new(zklock(&servers, "status --watch /a", ""));
     assert_eq!(watch.line(), "/a: free");
@@ -117,12 +118,16 @@ pub(crate) fn status_watches() {
 pub(crate) fn revoke() {
     let server = server();
     let servers = server.connect_string();
-    assert_eq!(run(zklock(&servers, "revoke /a", "")).code, 1, "it is free");
+    assert_eq!(
+        run(zklock(&servers, "revoke /a", "")).code,
+        1,
+        "a free lock"
+    );
     let command = "trap 'echo asked; exit 9' TERM; echo held; while :; do sleep 0.01; done";
     let mut holder = Started::new(zklock(&servers, "/a", command));
     assert_eq!(holder.line(), "held");
     let asked = run(zklock(&servers, "revoke /a", ""));
-    // Its request takes the place of the holder's identity in the node.
+    // The request takes the place of the holder's identity in the node.
     let who = format!(
         "/{}/zklock (exclusive, held for ",
         holder.pid().as_raw_nonzero()
@@ -141,7 +146,7 @@ pub(crate) fn revoke() {
     assert_eq!(holder.end().code, 9);
 }
 
-/// The reader of its output has ended, as `head` does.
+/// The reader of the output has ended, as `head` does.
 pub(crate) fn status_without_reader() {
     let server = server();
     let servers = server.connect_string();
@@ -179,7 +184,7 @@ pub(crate) fn revoke_of_once() {
     );
     assert_eq!(job.line(), "asked");
     assert_eq!(job.end().code, 9);
-    // It is not recorded, so the next one runs.
+    // The job is not recorded, so the next one runs.
     let mut next = Started::new(zklock(&servers, "--once today /a", command));
     assert_eq!(next.line(), "runs");
     assert_eq!(run(zklock(&servers, "revoke /a/lock", "")).code, 0);
@@ -309,7 +314,7 @@ pub(crate) fn break_lock() {
             "{answer:?}"
         );
     }
-    // One of two is broken.
+    // One of two permits is broken.
     let mut permits = [0, 1].map(|_| {
         let command = zklock(&servers, "--permits 2 /b", "echo held; exec sleep 1000");
         Started::new(command)

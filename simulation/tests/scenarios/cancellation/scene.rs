@@ -1,5 +1,6 @@
-//! A server, a client that is about to acquire something, and the point at which that will be
-//! struck. What is held up there is held by a gate, so each point is reached for certain.
+//! A server, a client that is about to acquire a lock, and the point at which a fault will happen
+//! to the call. Where necessary, the server holds the call up at a gate, so each point is reached
+//! for certain.
 
 use std::pin::Pin;
 
@@ -7,7 +8,7 @@ use test_support::prelude::*;
 
 use crate::semaphore_faults::{LEASES, LIMIT, LOCKS, PATH, at_head, semaphore};
 
-/// The lock of a call.
+/// The lock that a call acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mutex,
@@ -20,7 +21,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The directories in which it has nodes.
+    /// Returns the directories in which a lock of this kind has nodes.
     fn directories(self) -> &'static [&'static str] {
         match self {
             Self::Mutex | Self::HandOff => &[DIRECTORY],
@@ -29,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// The paths that its errors name.
+    /// Returns the paths that the errors of a lock of this kind name.
     fn paths(self) -> &'static [&'static str] {
         if self == Self::Semaphore {
             &[PATH]
@@ -53,23 +54,24 @@ pub(super) enum Way {
     HeldHere,
     /// Another client holds the lock at this path, or two permits.
     Held(&'static str),
-    /// The same, until the call waits.
+    /// Another client holds the lock at this path until the call waits.
     Released(&'static str),
-    /// The same, and until the call waits another client waits before it.
+    /// Another client holds the lock, and a second one, which waits before the call, leaves once
+    /// the call waits.
     Left,
     /// Other clients have two permits, and one waits for two more.
     Queued,
-    /// Other clients have two permits, and when the call waits, there is a third for a moment.
+    /// Other clients have two permits, and while the call waits, a third exists for a moment.
     Disturbed,
 }
 
-/// Where a call is when it is struck. A path that ends with a slash stands for all below it, none
-/// for any.
+/// Where a call is when a fault happens to it. A path that ends with a slash stands for all paths
+/// below it, and an empty one for any path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The request, after this many of its kind, has arrived and is not carried out.
+    /// The request that follows this many of its kind has arrived and is not carried out.
     Arrived(Op, &'static str, usize),
-    /// The same, which is carried out and not answered.
+    /// The request that follows this many of its kind is carried out and not answered.
     Applied(Op, &'static str, usize),
     /// The call watches its predecessor.
     Waiting,
@@ -83,8 +85,9 @@ pub(super) enum Stop {
     WithoutSession,
 }
 
-/// The reason why a call waits, its point then, and whether the error of a deadline at that point
-/// names contenders; `None` if it may or may not.
+/// The reason why a call is not granted at once, the point at which a fault happens to it, and
+/// whether the error of a deadline that passes there names contenders (`None` if it may or may
+/// not).
 type Point = (Way, Stop, Option<bool>);
 
 use Stop::{Applied, Arrived, Disconnected, InMemory, Pausing, Waiting, WithoutSession};
@@ -103,13 +106,13 @@ const MUTEX: &[Point] = &[
     (NoDirectory, Applied(Op::Create, DIRECTORY, 0), None),
     // The create is repeated in the directory that was just made.
     (NoDirectory, Applied(Op::Create, NODES, 1), None),
-    // The watch is not set yet, or that is not answered.
+    // The request that sets the watch is not carried out, or not answered.
     (Held(DIRECTORY), Arrived(Op::GetData, NODES, 0), Some(true)),
     (Held(DIRECTORY), Applied(Op::GetData, NODES, 0), Some(true)),
     (Held(DIRECTORY), Waiting, Some(true)),
     // The predecessor, which was not the holder, has left, and the call lists again.
     (Left, Applied(Op::GetChildren, DIRECTORY, 1), Some(true)),
-    // A node is found in a list, and its owner is asked for.
+    // A list shows a node, and the call asks for its owner.
     (
         ReplyLost(Op::Create, NODES),
         Applied(Op::Exists, "", 0),
@@ -124,7 +127,7 @@ const MEMBERS: [&str; 4] = ["/multi/a", "/multi/b", "/multi/c", "/multi/d"];
 const SECOND: &str = "/multi/b";
 const IN_SECOND: &str = "/multi/b/";
 const MULTI_LOCK: &[Point] = &[
-    // The first member is held.
+    // The call holds the first member.
     (Free, Arrived(Op::Create, IN_SECOND, 0), Some(false)),
     (Free, Applied(Op::Create, IN_SECOND, 0), Some(false)),
     (Free, Arrived(Op::GetChildren, SECOND, 0), Some(false)),
@@ -135,7 +138,7 @@ const MULTI_LOCK: &[Point] = &[
     (Held("/multi/a"), Waiting, Some(true)),
     (Held(SECOND), Arrived(Op::GetData, "", 0), Some(true)),
     (Held(SECOND), Waiting, Some(true)),
-    // The second was waited for and is held.
+    // The call has waited for the second member, and holds it.
     (
         Released(SECOND),
         Applied(Op::Create, "/multi/c/", 0),
@@ -153,7 +156,7 @@ const SEMAPHORE: &[Point] = &[
     (Free, Applied(Op::Create, IN_LOCKS, 0), Some(false)),
     (Free, Arrived(Op::GetChildren, LOCKS, 0), Some(false)),
     (Queued, Waiting, Some(true)),
-    // At the head of it.
+    // The call is at the head of that queue.
     (Free, Arrived(Op::GetChildren, LEASES, 0), Some(false)),
     (Free, Applied(Op::GetChildren, LEASES, 0), Some(false)),
     (Free, Arrived(Op::GetData, LIMIT, 0), Some(false)),
@@ -188,7 +191,7 @@ const SEMAPHORE: &[Point] = &[
     (Free, WithoutSession, Some(false)),
 ];
 
-/// A call, and the point at which it is struck.
+/// A call, and the point at which a fault happens to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) kind: Kind,
@@ -212,12 +215,12 @@ impl Case {
             .chain(Self::of(Kind::Semaphore, SEMAPHORE))
     }
 
-    /// The same without those at which there is no connection that could be cut.
+    /// Returns the cases at whose point there is a connection that can be cut.
     pub(super) fn connected() -> impl Iterator<Item = Self> {
         Self::all().filter(|case| !matches!(case.point.1, Disconnected | WithoutSession))
     }
 
-    /// Where another client has the lock, its path.
+    /// Returns the path of the lock that another client holds, if it holds one.
     pub(super) fn holder(&self) -> Option<&'static str> {
         match self.point.0 {
             Held(path) => Some(path),
@@ -225,7 +228,7 @@ impl Case {
         }
     }
 
-    /// Tries at each of their requests, of what is free and of what is held.
+    /// Returns the calls that try, at each of their requests, for free locks and for held ones.
     pub(super) fn tries() -> impl Iterator<Item = Self> {
         use Op::{Create, GetChildren, Multi, MultiRead, Sync};
         let held: [(_, _, &[_]); 3] = [
@@ -290,7 +293,7 @@ pub(super) struct Grant {
     nodes: Vec<NodePath>,
     /// The slots of a semaphore's permits.
     slots: Vec<u32>,
-    /// Where each node has one, its number of creation.
+    /// The zxid at which each node was created; empty for a semaphore.
     tokens: Vec<i64>,
 }
 
@@ -340,7 +343,7 @@ fn call<G: Into<Grant>, E>(call: impl Future<Output = Result<G, E>> + Send + 'st
     Box::pin(async { Ok(call.await?.into()) })
 }
 
-/// The lock of a call.
+/// The lock that a call acquires.
 #[derive(Clone)]
 pub(super) enum Lock {
     Mutex(InterProcessMutex),
@@ -389,8 +392,8 @@ impl Lock {
 /// A lease that no test outlasts.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
-/// The deadline of calls that are late at a point: after it was reached, and before the last pause
-/// is over.
+/// The timeout of calls that are late at a point. The point is reached earlier, and the last pause
+/// ends later.
 pub(super) const LATE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 const THROTTLED: i32 = -127;
@@ -452,7 +455,7 @@ impl Scene {
         scene
     }
 
-    /// Puts in the way what is to be there.
+    /// Prepares the reason why the call is not granted at once.
     async fn obstruct(&mut self) {
         let (server, id) = (&self.server, self.id);
         match self.case.point.0 {
@@ -589,7 +592,7 @@ impl Scene {
         }
     }
 
-    /// Lets everything go that was held up; no lock is released.
+    /// Lets the server continue with what it has held up. No lock is released.
     pub(super) fn let_go(&self) {
         if let Some(gate) = &self.gate {
             gate.release();
@@ -612,7 +615,7 @@ impl Scene {
         }
     }
 
-    /// Releases what is in the way.
+    /// Releases the locks and permits that the call waits for.
     pub(super) async fn clear_the_way(&mut self) {
         for held in self.others.drain(..) {
             let released = within("the release", held.guard.release()).await;
@@ -637,7 +640,7 @@ impl Scene {
         format!("{:?}, {how}", self.case)
     }
 
-    /// All nodes that there are.
+    /// Returns all nodes that exist.
     fn nodes(&self) -> Vec<String> {
         self.case
             .kind
@@ -647,7 +650,7 @@ impl Scene {
             .collect()
     }
 
-    /// No node is there but those of others.
+    /// Asserts that no nodes exist but those of others.
     pub(super) async fn assert_only_others(&self, how: &str) {
         let what = self.what(how);
         let held = self
@@ -660,8 +663,7 @@ impl Scene {
         assert_eq!(self.nodes(), others, "{what}");
     }
 
-    /// Nothing is left of the call, in a session that lives on, and the client is as good as
-    /// before.
+    /// Asserts that nothing is left of the call, and that its client can still acquire the lock.
     pub(super) async fn assert_nothing_left(&mut self, how: &str) {
         let what = self.what(how);
         within(&what, self.client.flush(SOON)).await.unwrap();
@@ -682,7 +684,7 @@ impl Scene {
         self.assert_clean(&self.lock, how).await;
     }
 
-    /// Waits until no node is there.
+    /// Waits until no node exists.
     pub(super) async fn until_free(&self, how: &str) {
         let directories = self.case.kind.directories();
         let empty = |view: View<'_>| {
@@ -698,8 +700,8 @@ impl Scene {
         .await;
     }
 
-    /// No node and no watch is left when all have released their locks, and another call is granted
-    /// what is free.
+    /// Asserts that no node and no watch is left once all have released their locks, and that the
+    /// next call is granted the lock.
     async fn assert_clean(&self, lock: &Lock, how: &str) {
         let what = self.what(how);
         self.until_free(how).await;
@@ -724,7 +726,8 @@ impl Scene {
         granted.guard.release().await.unwrap();
     }
 
-    /// The same when the client has been closed.
+    /// Asserts that the session of a closed client has ended, that nothing is left of the call, and
+    /// that another client is granted the lock.
     pub(super) async fn assert_clean_for_others(&mut self, how: &str) {
         let id = self.id;
         assert!(
@@ -742,7 +745,7 @@ impl Scene {
             .await;
     }
 
-    /// The call is granted what it wants, once.
+    /// Asserts that the call is granted its lock once.
     pub(super) async fn assert_served(
         &self,
         attempt: JoinHandle<Result<Grant, AcquireError>>,
@@ -751,8 +754,8 @@ impl Scene {
         let what = self.what(how);
         let mut granted = within(&what, attempt).await.unwrap().unwrap();
         if !granted.nodes.iter().all(|node| self.server.exists(node)) {
-            // Granted by an answer that was on its way when the session ended, and lost when that
-            // is known.
+            // The grant is that of an answer that was on its way when the session ended. The lock
+            // is lost once the client knows of the end.
             assert!(
                 self.server
                     .sessions()
@@ -801,8 +804,8 @@ impl Scene {
         }
     }
 
-    /// The error of a deadline that has passed at the point: it says that others have the lock only
-    /// if that was seen.
+    /// Asserts that the error of a deadline that passed at the point names other contenders only if
+    /// the call has seen some.
     pub(super) fn assert_late(&self, error: &AcquireError) {
         let Case {
             kind,

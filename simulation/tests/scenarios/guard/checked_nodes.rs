@@ -59,7 +59,7 @@ async fn released_lock_is_not_reported_deleted() {
     within("the list", mutex(&client).participants())
         .await
         .unwrap();
-    assert_pending!(task::spawn(second_lost).poll(), "it was released");
+    assert_pending!(task::spawn(second_lost).poll(), "the guard was released");
 }
 
 // Shows: node-deleted-by-hand
@@ -124,7 +124,7 @@ async fn mass_deletion_costs_two_requests() {
     guards.into_iter().next().unwrap().release().await.unwrap();
 }
 
-/// Servers before 3.6 refuse that read, or close the connection over it.
+/// Servers before 3.6 refuse a multi-read, or close the connection over it.
 // Shows: node-deleted-by-hand
 #[tokio::test]
 async fn mass_deletion_noticed_without_multi_reads() {
@@ -143,15 +143,15 @@ async fn mass_deletion_noticed_without_multi_reads() {
         assert_eq!(
             server.counters().requests(Op::MultiRead),
             1,
-            "it was asked for again"
+            "the multi-read was sent again"
         );
         assert_eq!(session(&client), id);
         assert!(guards[7].is_held(), "its node is there");
     }
 }
 
-/// The nodes are checked in no particular order, so that with many which may not be checked one of
-/// them is before the missing one.
+/// The nodes are checked in no particular order. With many nodes that may not be checked, at least
+/// one of them comes before the missing node.
 // Shows: node-deleted-by-hand
 #[tokio::test]
 async fn denied_checks_hide_no_missing_node() {
@@ -183,14 +183,14 @@ async fn denied_checks_hide_no_missing_node() {
 // Shows: renewal
 #[tokio::test]
 async fn unreadable_root_stops_no_heartbeat() {
-    // Servers before 3.9 tell the Stat of any node.
+    // Servers before 3.9 return the Stat of any node, whatever its ACL.
     let tick = Duration::from_millis(50);
     let builder = Server::builder()
         .tick(tick)
         .max_session_timeout(LONG)
         .zookeeper_version(Version::V3_9);
     let server = builder.start().unwrap();
-    // A waiter has no node of its own to check but the root.
+    // The heartbeat of a waiter has no node to check but the root.
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;
     let waiting = tokio::spawn(mutex(&waiter).lock());
@@ -211,7 +211,12 @@ async fn unreadable_root_stops_no_heartbeat() {
     server.reset_counters();
     let id = session(&waiter);
     let beats = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) >= 6;
-    until(&server, "six beats, a lease and more", beats).await;
+    until(
+        &server,
+        "six heartbeats, which take longer than a lease",
+        beats,
+    )
+    .await;
     assert_eq!(session(&waiter), id);
     guard.release().await.unwrap();
     within("the grant", waiting)

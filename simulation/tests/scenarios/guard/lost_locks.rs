@@ -70,7 +70,7 @@ struct ExpiredHold {
     guard: LockGuard,
     /// The last renewal was sent after this moment.
     before: Instant,
-    /// Another client's acquire.
+    /// The call by which another client waits for the lock.
     next: Contender,
     _answers: Gate,
 }
@@ -97,7 +97,7 @@ async fn expired_hold(server: &Server, holder: &Client, waiter: &Client) -> Expi
     }
 }
 
-/// When the server was asked to delete a node.
+/// Returns when the server was asked to delete a node.
 fn deletions(server: &Server, node: &str) -> Vec<Instant> {
     let asked = |entry: &LogEntry| {
         (entry.op, entry.kind) == (Op::Delete, LogKind::Arrived) && entry.path == node
@@ -151,7 +151,7 @@ async fn lost_lock_stays_until_guards_drop() {
         let node = guard.node();
         assert!(
             !mutex(&holder).is_acquired_in_this_process(),
-            "it is not held any more"
+            "the lock is no longer held"
         );
         // A deletion at the loss would have been carried out by now.
         holder.flush(LONG).await.unwrap();
@@ -177,7 +177,7 @@ async fn lost_lock_stays_until_guards_drop() {
             .sessions()
             .iter()
             .any(|known| Some(known.id) == holder.session_id());
-        assert!(survived, "the session was over, which shows nothing");
+        assert!(survived, "the session had ended, so the test shows nothing");
     }
 }
 
@@ -200,7 +200,7 @@ async fn lost_lock_ends_after_session_timeout() {
     let kept = deleted[0] - before;
     assert!(
         kept >= T,
-        "given away {kept:?} after it was got, while a guard was there"
+        "given away {kept:?} after the grant, while a guard existed"
     );
     assert!(!guard.is_held());
     let released = within("the release", guard.release()).await;
@@ -213,11 +213,11 @@ async fn lost_lock_ends_after_session_timeout() {
         .sessions()
         .iter()
         .any(|known| Some(known.id) == holder.session_id());
-    assert!(survived, "the session was over, which shows nothing");
+    assert!(survived, "the session had ended, so the test shows nothing");
 }
 
-/// A hold whose lease has expired, of a client that may have one node for the lock, and another
-/// contender of that client.
+/// Returns a hold whose lease has expired, and another contender of the same client, which may have
+/// only one node for the lock.
 async fn expired_hold_and_contender(
     server: &Server,
     client: &Client,
@@ -265,8 +265,8 @@ async fn lost_lock_blocks_nobody_after_session() {
     drop(guard);
 }
 
-/// The event that a predecessor went arrives, but nothing that we send does: no grant before the
-/// servers answer.
+/// The client is notified that its predecessor has left, but nothing that the client sends arrives:
+/// it is granted nothing before the servers answer.
 // Shows: suspended
 #[tokio::test]
 async fn doubted_session_is_granted_nothing() {
@@ -287,10 +287,10 @@ async fn doubted_session_is_granted_nothing() {
     .await
     .unwrap();
     guard.release().await.unwrap();
-    // The server tells the waiter of it; when the waiter has heard, and what it makes of that,
-    // nothing outside shows.
+    // Time must pass because nothing outside the client shows when it is notified, and what it does
+    // then.
     let early = tokio::time::timeout(T / 6, &mut waiting).await;
-    assert!(early.is_err(), "granted without a server that knows of us");
+    assert!(early.is_err(), "granted without an answer of a server");
     server.resume(id);
     within("the grant", waiting)
         .await
@@ -301,7 +301,7 @@ async fn doubted_session_is_granted_nothing() {
         .unwrap();
 }
 
-/// The server's code.
+/// ZooKeeper's error code.
 const OPERATION_TIMEOUT: i32 = -7;
 
 /// A contender that waits behind the guard of another client, at a server that expires no session.
@@ -336,18 +336,19 @@ impl Doubted {
         (contender, guard)
     }
 
-    /// Has the servers answer its reads, and nothing that would show that they keep its session.
+    /// Makes the servers answer the contender's reads, but nothing that would prove that they keep
+    /// its session.
     fn doubt(&self) -> Fault {
         let writes = Match::op(Op::Multi).session(self.id);
         self.server.fail(writes.always(), OPERATION_TIMEOUT)
     }
 
-    /// How many lists it has asked for.
+    /// Returns how many lists the contender has asked for.
     fn lists(&self) -> u64 {
         self.server.counters().requests_of(self.id, Op::GetChildren)
     }
 
-    /// Waits until it has asked for so many.
+    /// Waits until the contender has asked for `count` lists.
     async fn until_lists(&self, what: &str, count: u64) {
         let id = self.id;
         until(&self.server, what, move |view| {
@@ -356,37 +357,39 @@ impl Doubted {
         .await;
     }
 
-    /// Has another process delete its node. Returns the guard of the other client, which is next.
+    /// Deletes the contender's node, as another process may. Returns the guard of the other client,
+    /// which is next.
     async fn replaced(&self, node: &str) -> LockGuard {
         self.server.delete(node).unwrap();
         hold(&self.other).await
     }
 
-    /// It has not been granted the lock by what was so before: it queues behind the guard.
+    /// Asserts that an outdated list does not grant the contender the lock: it queues behind the
+    /// guard.
     async fn ends_behind(self, guard: LockGuard) {
         until(&self.server, "its next node", |view| {
             view.children(DIRECTORY).len() == 2
         })
         .await;
-        assert!(!self.waiting.is_finished(), "granted by what was so before");
+        assert!(!self.waiting.is_finished(), "granted by an outdated list");
         guard.release().await.unwrap();
         let granted = within("the grant", self.waiting).await.unwrap().unwrap();
         granted.release().await.unwrap();
     }
 }
 
-/// While a contender that is first waits for the servers' word that they keep its session, another
+/// While a contender that is first waits for proof that the servers keep its session, another
 /// process deletes its node, and the next one is granted the lock.
 // Shows: suspended
 #[tokio::test]
 async fn doubted_contender_looks_before_its_grant() {
     let (contender, guard) = Doubted::waiting(Client::builder()).await;
     let doubt = contender.doubt();
-    // Longer than two heartbeats, and shorter than what loses a lock.
+    // The pause is longer than two heartbeat intervals, and too short to lose a lock.
     tokio::time::sleep(T / 2).await;
     guard.release().await.unwrap();
     contender.until_lists("another list", 2).await;
-    // Answered behind it.
+    // This list is answered after the contender's.
     let queue = within("the queue", contender.lock.participants())
         .await
         .unwrap();
@@ -395,7 +398,8 @@ async fn doubted_contender_looks_before_its_grant() {
     contender.ends_behind(guard).await;
 }
 
-/// The session lives, but the servers do not say so: the holder has time to stop.
+/// The servers keep the session without confirming it: the node of the lost lock stays for a while,
+/// so the holder has time to stop.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn lost_lock_keeps_its_node() {
@@ -428,15 +432,15 @@ async fn looks_again_after_a_long_doubt() {
     let lists = Match::op(Op::GetChildren).session(contender.id);
     let unseen = contender.server.fail(lists.always(), THROTTLED);
     doubt.remove();
-    within("the look after it", unseen.wait_hit()).await;
+    within("the look after the doubt", unseen.wait_hit()).await;
     let doubt = contender.doubt();
-    // Time passes for another doubt.
+    // The pause puts the session in doubt again.
     tokio::time::sleep(T / 2).await;
     unseen.remove();
     let queue = within("the queue", contender.lock.participants())
         .await
         .unwrap();
-    // Time passes because the look is to be too old.
+    // The pause makes the look too old to grant the lock.
     tokio::time::sleep(T).await;
     let guard = contender.replaced(&queue[0]).await;
     doubt.remove();
@@ -454,9 +458,10 @@ async fn stale_list_grants_nothing() {
     let (contender, guard) = Doubted::waiting(Client::builder().retry_policy(policy)).await;
     let (server, id) = (&contender.server, contender.id);
     let doubt = contender.doubt();
-    // Longer than two heartbeats, and shorter than what loses a lock.
+    // The pause is longer than two heartbeat intervals, and too short to lose a lock.
     tokio::time::sleep(T / 2).await;
-    // The list by which it would be granted if there were no doubt is answered, and no other.
+    // Of the lists, only that which would grant the contender the lock if there were no doubt is
+    // answered.
     let refused = server.fail(
         Match::op(Op::GetChildren).session(id).nth(1).always(),
         OPERATION_TIMEOUT,
@@ -467,22 +472,23 @@ async fn stale_list_grants_nothing() {
     contender.until_lists("the look behind the doubt", 3).await;
     let doubt = contender.doubt();
     let renewed = Instant::now();
-    // Time passes for another doubt.
+    // The pause puts the session in doubt again.
     tokio::time::sleep(T / 4).await;
-    // Longer than two heartbeats after the renewal, and not so long that the connection is given
-    // up.
+    // This doubt lasts longer than two heartbeat intervals after the renewal, but not so long that
+    // the connection is given up.
     let answer = server.hold_reply(Match::op(Op::GetChildren).session(id));
     refused.remove();
     within("the list", answer.wait_hit()).await;
     let sent = Instant::now();
-    // The answer takes its time, for which the list is older.
+    // The list becomes older while its answer is held back.
     tokio::time::sleep(T / 10).await;
     answer.release();
-    // The list is behind the answer.
+    // The pause below gives the client time to handle the answer.
     let node = queue(server).remove(0);
     tokio::time::sleep(T / 20).await;
     let guard = contender.replaced(&node).await;
-    // Older than three heartbeats by its sending, and not by its answer.
+    // The list is now older than three heartbeat intervals if its age counts from its request, and
+    // younger if it counts from its answer.
     tokio::time::sleep_until((sent + T * 11 / 20).into()).await;
     assert!(renewed.elapsed() > T / 2);
     doubt.remove();

@@ -22,12 +22,12 @@ async fn while_held_returns_result_or_loss() {
         LostReason::SessionExpired
     );
     assert_eq!(Arc::strong_count(&dropped), 1, "the work is gone");
-    // Already lost: not even begun.
+    // The lock is lost already, so the work does not begin.
     let begun = guard.while_held(async { panic!("must not run") }).await;
     assert!(begun.is_err());
 }
 
-/// Notes, when it is dropped, whether the lock is still held.
+/// Work that notes, when it is dropped, whether the lock is still held.
 struct Work {
     mutex: InterProcessMutex,
     held: Arc<Mutex<Option<bool>>>,
@@ -76,12 +76,12 @@ async fn while_held_owned_drops_lost_work() {
     let (work, held) = Work::new(&mutex);
     let (begun, begins) = oneshot::channel();
     let work = tokio::spawn(hold(&client).await.while_held_owned(work.run(begun)));
-    within("the begin of the work", begins).await.unwrap();
+    within("the start of the work", begins).await.unwrap();
     server.expire_session(session(&client));
     let lost = within("the loss", work).await.unwrap().unwrap_err();
     assert_eq!(lost.reason(), LostReason::SessionExpired);
     assert_eq!(*held.lock().unwrap(), Some(false), "the work is dropped");
-    // Already lost: not even begun.
+    // The lock is lost already, so the work does not begin.
     let guard = hold(&client).await;
     client.close().await.unwrap();
     let begun = guard
@@ -90,7 +90,7 @@ async fn while_held_owned_drops_lost_work() {
     assert_eq!(begun.unwrap_err().reason(), LostReason::Closed);
 }
 
-/// The work may rely on the lock until it is gone.
+/// Cancelled work is dropped before its lock is released, so it may rely on the lock to its end.
 #[tokio::test]
 async fn cancelled_work_drops_before_the_release() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
@@ -101,7 +101,7 @@ async fn cancelled_work_drops_before_the_release() {
         let running = hold(&client).await.while_held_owned(work.run(begun));
         if polled {
             let running = tokio::spawn(running);
-            within("the begin of the work", begins).await.unwrap();
+            within("the start of the work", begins).await.unwrap();
             running.abort();
             assert!(running.await.unwrap_err().is_cancelled());
         } else {
@@ -134,7 +134,7 @@ async fn unanswered_transaction_is_unknown() {
         matches!(unknown, Err(TransactionError::Unknown { .. })),
         "{unknown:?}"
     );
-    assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
+    assert_eq!(server.node("/data").unwrap().data, b"1", "a commit");
 }
 
 // Shows: data-limit

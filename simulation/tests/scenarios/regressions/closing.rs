@@ -28,7 +28,7 @@ async fn close_without_server_ends_guards() {
     within("the close", client.close()).await.unwrap();
 }
 
-/// The waiters end without a server.
+/// Waiters end at `close`, even without a server.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_without_server_ends_waiters() {
@@ -56,8 +56,8 @@ async fn close_without_server_ends_waiters() {
     }
 }
 
-/// A look and a request to release. The policy's pause is longer than anything a caller of `close`
-/// would wait for, and than the session lives.
+/// `close` interrupts the pause between repetitions of a look and of a request to release. The
+/// pause is longer than a caller of `close` would wait, and than the session lives.
 // Shows: session-lifetime
 #[tokio::test]
 async fn close_interrupts_retry_pause() {
@@ -82,7 +82,7 @@ async fn close_interrupts_retry_pause() {
             answer
         });
         within("the request", throttled.wait_hit()).await;
-        // Answered behind the refusal, so that has arrived.
+        // The grant is answered after the refusal, so the refusal has arrived.
         drop(
             within("the grant", mutex_at(&client, OTHER).lock())
                 .await
@@ -99,8 +99,8 @@ async fn close_interrupts_retry_pause() {
     }
 }
 
-/// The transaction was sent, and nothing polls it any more, as beside a `select!` that had another
-/// branch. It keeps no session, and its outcome is unknown.
+/// The transaction was sent, and its future is not polled any more, as after a `select!` in which
+/// another branch has finished. The future keeps no session open, and the outcome is unknown.
 // Shows: transaction
 #[tokio::test]
 async fn transaction_during_close_is_unknown() {
@@ -115,7 +115,7 @@ async fn transaction_during_close_is_unknown() {
         if is_answered {
             gate.release();
             within("the close", client.close()).await.unwrap();
-            // Whichever came first, the answer or the end.
+            // Either the answer or the end of the client came first.
             let answer = within("the commit", commit).await;
             assert!(
                 matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })),
@@ -137,7 +137,7 @@ async fn transaction_during_close_is_unknown() {
     }
 }
 
-/// The process ends after that, and no task would close the session.
+/// A process may end after `close`, and then no task would close the replaced session.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_waits_for_replaced_session() {
@@ -162,8 +162,8 @@ async fn close_waits_for_replaced_session() {
     assert_eq!(server.sessions().len(), 0);
 }
 
-/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers,
-/// which have been stopped for as long, keep it until then after they are started.
+/// The client gives its session up when no server has answered for 7/5 of its timeout. The servers,
+/// which were stopped meanwhile, still have the session when they start again.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_no_abandoned_session() {
@@ -184,11 +184,11 @@ async fn close_confirms_no_abandoned_session() {
             "{before:?}: {closed:?}"
         );
         server.restart_async().await.unwrap();
-        assert!(server.exists(&guard.node()), "it keeps others out");
+        assert!(server.exists(&guard.node()), "its node keeps others out");
     }
 }
 
-/// The node of a guard that was dropped in the meantime still exists.
+/// A guard was dropped after the client gave its session up: a flush waits for the guard's node.
 // Shows: flush
 #[tokio::test]
 async fn flush_waits_for_abandoned_session() {
@@ -221,7 +221,8 @@ async fn flush_waits_for_abandoned_session() {
     }
 }
 
-/// The servers come back: they would keep its nodes for a session timeout more.
+/// The servers come back, and would keep the nodes of the abandoned session for another session
+/// timeout.
 // Shows: close-confirmed
 #[tokio::test]
 async fn abandoned_session_is_closed_after_outage() {
@@ -249,8 +250,8 @@ async fn abandoned_session_is_closed_after_outage() {
     }
 }
 
-/// Servers that let a client end its earlier session again are asked at once when a close waits for
-/// the answer, and not at the end of the pause.
+/// When a close waits for the end of an earlier session, the servers are asked for it at once, and
+/// not at the end of the pause.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_ends_the_retry_pause() {
@@ -266,18 +267,19 @@ async fn close_ends_the_retry_pause() {
     );
     server.restart_async().await.unwrap();
     within("the first try", refused.wait_hit()).await;
-    // The tries last for T, and the pause for 2T after them: its middle, where no event is.
+    // The tries last for T, and the pause after them for 2T. No event marks the middle of the
+    // pause.
     tokio::time::sleep(2 * T).await;
     refused.remove();
     let is_there = || server.sessions().iter().any(|session| session.id == id);
-    assert!(is_there(), "it has been ended already");
+    assert!(is_there(), "the session has ended already");
     let asked = Instant::now();
     within("the close", client.close()).await.unwrap();
     assert!(asked.elapsed() < T / 2, "{:?}", asked.elapsed());
     assert!(!is_there() && !server.exists(&guard.node()));
 }
 
-/// The close begins before the client gives the session up, and there is a server after that.
+/// The close begins before the client gives the session up, and the server starts after that.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_continues_when_session_is_abandoned() {
@@ -290,14 +292,15 @@ async fn close_continues_when_session_is_abandoned() {
     // The lease ends after 2/3 of the session timeout. The client gives up after 7/5 of it.
     tokio::time::sleep(T / 2).await;
     let closing = tokio::spawn(async move { client.close().await });
-    // The client has given up then.
+    // After this time, the client has given the session up.
     tokio::time::sleep(T / 2).await;
     server.restart_async().await.unwrap();
     within("the close", closing).await.unwrap().unwrap();
     assert!(!server.exists(&guard.node()));
 }
 
-/// A server that was reached again has said so, as one does after most outages that cost a session.
+/// A server that was reached again has reported the end of the session, as after most outages that
+/// cost a session.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_session_reported_expired() {
@@ -314,7 +317,7 @@ async fn close_confirms_session_reported_expired() {
     within("the close", closing).await.unwrap().unwrap();
 }
 
-/// A server that was asked has said that it is gone.
+/// A server has told the client that its session is gone.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_session_found_gone() {

@@ -72,25 +72,25 @@ async fn connect_outlasts_session_timeout() {
         .connect_timeout(LONG);
     let servers = server.connect_string();
     let mut connecting = tokio::spawn(async move { builder.connect(&servers).await });
-    // Session timeouts, which have to pass.
+    // Several session timeouts have to pass.
     assert!(
         tokio::time::timeout(3 * timeout, &mut connecting)
             .await
             .is_err(),
-        "it gave up"
+        "the client gave up"
     );
     server.restart_async().await.unwrap();
     let client = within("the session", connecting).await.unwrap().unwrap();
     until_state(&client, ConnectionState::Connected).await;
 }
 
-/// How long a server may be silent is an eighth of the session timeout, of the one that was
-/// granted; the library fixes it when it connects, by the one that was asked for.
+/// A server may be silent for an eighth of the granted session timeout. The library fixes that time
+/// when it connects, by the requested session timeout.
 // Shows: server-timeout
 #[tokio::test]
 async fn replaces_session_of_other_timeout() {
     let server = server();
-    // The server timeout would be 5 s with 40 s; with the 20 s that are granted it is 2.5 s.
+    // The server timeout would be 5 s with the requested 40 s. With the granted 20 s it is 2.5 s.
     let builder = Client::builder()
         .session_timeout(2 * LONG)
         .connect_timeout(3 * LONG);
@@ -99,7 +99,7 @@ async fn replaces_session_of_other_timeout() {
     let id = session(&client);
     let established = sessions_established(&server);
     assert_eq!((established.len(), established[1]), (2, id));
-    // The other is closed, not left to expire.
+    // The other session is closed, not left to expire.
     until(&server, "the session", |view| view.sessions().len() == 1).await;
     assert_eq!(server.counters().requests(Op::CloseSession), 1);
     until_state(&client, ConnectionState::Connected).await;
@@ -118,7 +118,7 @@ async fn replaces_session_of_other_timeout() {
 #[tokio::test]
 async fn keeps_session_if_timeout_fits() {
     let server = server();
-    // A third of the connect timeout, whichever of the two it is.
+    // With either session timeout, the server timeout is a third of the connect timeout.
     let builder = Client::builder()
         .session_timeout(2 * LONG)
         .connect_timeout(ms(7_000));
@@ -127,7 +127,7 @@ async fn keeps_session_if_timeout_fits() {
     assert_eq!(sessions_established(&server).len(), 1);
 }
 
-/// The only server gives no second session.
+/// The only server gives no second session, so the client keeps the first.
 #[tokio::test]
 async fn keeps_session_that_cannot_be_replaced() {
     let server = Server::builder()
@@ -139,7 +139,8 @@ async fn keeps_session_that_cannot_be_replaced() {
         Match::op(Op::Connect).nth(1).always(),
         RUNTIME_INCONSISTENCY,
     );
-    // The server timeout would be 1 s with 20 s; with the 4 s that are granted it is half a second.
+    // The server timeout would be 1 s with the requested 20 s. With the granted 4 s it is half a
+    // second.
     let builder = Client::builder()
         .session_timeout(LONG)
         .connect_timeout(ms(3_000));
@@ -153,8 +154,8 @@ async fn keeps_session_that_cannot_be_replaced() {
     assert_eq!(sessions_established(&server), [session(&client)]);
 }
 
-/// Writes are answered, but later than after the half second that a server may be silent: each
-/// connection is cut before that.
+/// Writes are answered, but later than the half second for which a server may be silent: each
+/// connection is cut before the answer.
 // Shows: server-timeout
 #[tokio::test]
 async fn client_recovers_from_slow_writes() {
@@ -179,7 +180,7 @@ async fn client_recovers_from_slow_writes() {
     assert_eq!(sessions_established(&server).len(), 2);
 }
 
-/// A client that has no lock, and so no heartbeat, has writes all the same.
+/// A client without a lock sends no heartbeats, but it still writes.
 // Shows: server-timeout
 #[tokio::test]
 async fn persistent_node_recovers_from_slow_writes() {
@@ -200,9 +201,8 @@ async fn persistent_node_recovers_from_slow_writes() {
     assert!(!server.exists("/services/web"));
 }
 
-/// A session is established by a write too. The sessions that are tried get twice the server
-/// timeout after each failed try; a session that could not be established with the usual timeout
-/// must not be given up for that.
+/// The start of a session is a write too. Each failed try doubles the server timeout of the next. A
+/// session that could not start with the usual timeout must not be given up for that reason.
 #[tokio::test]
 async fn session_starts_despite_slow_writes() {
     let server = server();
@@ -222,7 +222,7 @@ async fn session_starts_despite_slow_writes() {
 }
 
 /// Each connection is cut at its second write, and lasts longer than a server may be silent. The
-/// first is the beat that is sent as soon as there is a connection.
+/// first write is the heartbeat that is sent as soon as there is a connection.
 // Shows: server-timeout
 #[tokio::test]
 async fn answered_writes_keep_the_session() {
@@ -237,7 +237,7 @@ async fn answered_writes_keep_the_session() {
     let id = session(&client);
     let began = Instant::now();
     while began.elapsed() < timeout * 3 / 2 {
-        // The beat after the one that was answered.
+        // The heartbeat after the answered one.
         let cut = server.drop_reply(Match::op(Op::Multi).session(id).nth(1), Loss::Stall);
         tokio::select! {
             () = within("the request", cut.wait_hit()) => {}

@@ -1,5 +1,5 @@
-//! The claims of errors: `TimedOut` and `WouldBlock` mean that a live contender was seen, and no
-//! other failure becomes one of them.
+//! What errors claim: `TimedOut` and `WouldBlock` mean that a live contender was seen, and no other
+//! failure is reported as one of them.
 
 use std::error::Error;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use test_support::prelude::*;
 /// Short enough to be waited for.
 const BRIEFLY: Duration = Duration::from_millis(300);
 
-/// Long enough to come into the queue in, for calls whose time has to end.
+/// A timeout for calls that have to join the queue, and whose deadline has to pass.
 const A_WHILE: Duration = Duration::from_secs(4);
 
 /// The opcode of `createContainer`.
@@ -32,7 +32,7 @@ fn acquired(error: TryLockError) -> AcquireError {
     }
 }
 
-/// A client whose questions are given up soon.
+/// Connects a client that soon gives up a request without an answer.
 async fn impatient(server: &Server) -> Client {
     let builder = Client::builder()
         .connect_timeout(BRIEFLY)
@@ -89,7 +89,7 @@ async fn outage_during_cleanup_is_not_busy() {
     assert_clean(&server, "after the outage").await;
 }
 
-/// A mutex whose last node is being deleted; the servers have been asked for that.
+/// Returns a mutex whose last node is being deleted, and the gate that holds the deletion.
 async fn in_clean_up(server: &Server, client: &Client) -> (InterProcessMutex, Gate) {
     let lock = mutex(client);
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(client)));
@@ -130,7 +130,7 @@ async fn try_behind_cleanup_reports_new_holder() {
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
 }
 
-/// A contender of this client that had the lock at any time of the wait was in the way.
+/// A contender of this client that held the lock at any time during the wait makes it busy.
 // Shows: live-contender
 #[tokio::test]
 async fn wait_behind_live_contender_is_busy() {
@@ -206,7 +206,7 @@ async fn behind_a_dropped_call<T, F, G>(
     let reply = server.hold_reply(Match::op(op).session(id));
     tokio::select! {
         biased;
-        _ = call(&client) => panic!("it is not answered"),
+        _ = call(&client) => panic!("the call ended without an answer"),
         () = within("the request", reply.wait_hit()) => {}
     }
     assert!(server.cut(id, Cut::Reset));
@@ -264,7 +264,7 @@ async fn dropped_calls_keep_nothing_busy() {
     .await;
 }
 
-/// Answers that come together: by the time that the list of the second call is read, the node of the
+/// Answers may come together: when the client reads the list of the second call, the node of the
 /// first may be gone.
 // Shows: live-contender
 #[tokio::test]
@@ -300,7 +300,7 @@ async fn slow_answers_keep_nothing_busy() {
     }
 }
 
-/// A call that leaves right behind its grant leaves a node that is about to be deleted.
+/// A call that is dropped right after its grant leaves a node that is about to be deleted.
 // Shows: live-contender
 #[tokio::test]
 async fn try_behind_dropped_grant_succeeds() {
@@ -311,15 +311,15 @@ async fn try_behind_dropped_grant_succeeds() {
         Match::any().session(session(&client)).always(),
         Duration::from_millis(4),
     );
-    // The calls have a separate task, since the tasks of the grant take turns with others, and not
-    // with the test.
+    // The calls run in a separate task, because the tasks that grant the lock take turns with other
+    // tasks, and not with the test.
     let calls = tokio::spawn(async move {
         for dropped_after in 2..14 {
             for turns in 0..20 {
                 client.flush(SOON).await.unwrap();
                 let dropped_after = Duration::from_millis(dropped_after);
                 let left = async {
-                    // The moment of the drop is what the test sweeps.
+                    // The test varies the moment of the drop.
                     tokio::time::sleep(dropped_after).await;
                     for _ in 0..turns {
                         one_turn().await;
@@ -403,7 +403,7 @@ async fn timeout_reports_contenders_ahead() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
-/// A waiter knows the contenders of the session in which it saw them.
+/// A waiter forgets the contenders that it saw in an earlier session.
 // Shows: one-session
 #[tokio::test]
 async fn contender_of_earlier_session_is_ignored() {
@@ -415,7 +415,7 @@ async fn contender_of_earlier_session_is_ignored() {
         view.watches_on(&node) == [id]
     })
     .await;
-    // The next session is answered nothing.
+    // The creates of the next session are not answered.
     let creates = server.hold_request(Match::op(Op::Create).always());
     assert!(server.expire_session(id));
     within("the next create", creates.wait_hit()).await;
@@ -459,7 +459,7 @@ async fn contender_before_deleted_node_is_ignored() {
     let creates = server.hold_request(Match::op(Op::Create).session(id).always());
     let own = queue(&server).pop().expect("its node");
     server.delete(&own).unwrap();
-    // The client lists again, and finds out.
+    // The client lists again, and finds that its node is gone.
     assert!(server.cut(id, Cut::Reset));
     within("the next create", creates.wait_hit()).await;
     held.release().await.unwrap();
@@ -496,7 +496,7 @@ async fn unanswered_readers_block_no_reader() {
     let create = server.hold_reply(Match::op(Op::Create).session(id));
     let first = tokio::spawn(lock.read_lock().acquire(SOON));
     within("the create", create.wait_hit()).await;
-    // Nor is it answered on another connection.
+    // The create is not answered on another connection either.
     server.refuse_connections(true);
     let error = within("the end", lock.read_lock().acquire(BRIEFLY))
         .await
@@ -548,7 +548,7 @@ async fn readers_behind_foreign_writer_stay_ahead() {
     granted(reader).await.release().await.unwrap();
 }
 
-/// Makes two directories by taking locks in them; they are no containers.
+/// Makes two directories, which are not containers, by taking locks in them.
 async fn make_ordinary_directories(server: &Server, client: &Client) {
     for path in ["/old/first", "/old/second"] {
         let lock = InterProcessMutex::new(client, path).unwrap();
@@ -582,7 +582,7 @@ async fn unknown_containers_become_ordinary_directories() {
 #[tokio::test]
 async fn disconnect_at_containers_makes_ordinary_directories() {
     let server = Server::start().unwrap();
-    // No repetition is needed for it.
+    // The policy allows no repetition, and none is needed.
     let client = connect_with(&server, RetryPolicy::n_times(0, BRIEFLY)).await;
     let containers = || {
         Match::any()
@@ -595,7 +595,7 @@ async fn disconnect_at_containers_makes_ordinary_directories() {
     assert_eq!(
         fault.hits().len(),
         2,
-        "twice is proof, and the client remembers it"
+        "two lost connections are proof, which the client remembers"
     );
 }
 
@@ -640,7 +640,7 @@ async fn outage_at_containers_changes_nothing() {
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
 }
 
-/// An attempt that has its slot waits for the servers, and not for the other attempts that have one.
+/// An attempt that has a slot waits for the servers, and not for other attempts with a slot.
 // Shows: live-contender
 #[tokio::test]
 async fn outage_behind_slot_is_no_contention() {

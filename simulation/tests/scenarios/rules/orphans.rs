@@ -1,5 +1,5 @@
-//! Nodes that this client has left and may not delete: what blocks all others is said, and is no
-//! live contender.
+//! Nodes that this client has left and may not delete: errors name such a node, and do not report
+//! it as a live contender.
 
 use std::error::Error;
 
@@ -12,7 +12,7 @@ const THROTTLED: i32 = -127;
 /// ZooKeeper's `NoAuth`.
 const NO_AUTH: i32 = -102;
 
-/// The client may not delete below the lock's directory.
+/// Makes the server refuse the client's deletions below the lock's directory.
 fn forbid(server: &Server, client: &Client) -> Fault {
     server.fail(
         Match::op(Op::Delete)
@@ -36,7 +36,7 @@ async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, NodePath) 
     (fault, node)
 }
 
-/// Leaves the nodes of this many places behind the holder. Returns the errors of a flush.
+/// Leaves the nodes of `count` places behind the holder. Returns the error of a flush.
 async fn leave_orphans(server: &Server, client: &Client, count: usize) -> (Fault, ReleaseError) {
     let fair = fair(client);
     let mut places = Vec::new();
@@ -69,7 +69,7 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
     );
 }
 
-/// A list finds the node of the create, which no client had claimed until then (seed 773).
+/// A list finds the node of an unanswered create, and the node cannot be deleted (seed 773).
 // Shows: refused-orphan
 #[tokio::test]
 async fn node_of_unanswered_create_becomes_orphan() {
@@ -77,7 +77,7 @@ async fn node_of_unanswered_create_becomes_orphan() {
     let create = Match::op(Op::Create).session(session(&client));
     let gate = server.hold_request(create.clone());
     server.drop_reply(create, Loss::Close);
-    // The fault leaves out the deletion before which the list is sent, of a name without a number.
+    // The fault spares the deletion that is the write barrier, whose name has no number.
     let refused = server.fail(
         Match::op(Op::Delete).path_contains("-lock-0").always(),
         NO_AUTH,
@@ -175,7 +175,11 @@ async fn flush_counts_only_remaining_nodes() {
     within("nothing to do", client.flush(SOON)).await.unwrap();
     server.reset_counters();
     within("nothing to do", client.flush(SOON)).await.unwrap();
-    assert_eq!(server.counters().requests(Op::Delete), 0, "it is forgotten");
+    assert_eq!(
+        server.counters().requests(Op::Delete),
+        0,
+        "expected the nodes to be forgotten"
+    );
 }
 
 // Shows: refused-orphan
@@ -212,7 +216,7 @@ async fn orphan_ahead_is_reported() {
     assert_clean(&server, "after the deletion").await;
 }
 
-/// The first refusal tells the caller all that it has to know.
+/// An attempt ends at the first refused deletion, and asks for no other.
 // Shows: refused-orphan
 #[tokio::test]
 async fn attempt_asks_for_one_deletion() {
@@ -230,8 +234,9 @@ async fn attempt_asks_for_one_deletion() {
     assert_eq!(counters.requests(Op::Create), 0, "no other node was made");
 }
 
-/// A waiter of the same client waits already when the node before it becomes an orphan. In memory
-/// it is handed over, as the holder has let go: nothing can come between the two.
+/// A waiter of the same client waits already when the node before it becomes an orphan. The lock is
+/// handed over in memory, because the holder has released it and no contender can come between the
+/// two.
 // Shows: refused-orphan
 #[tokio::test]
 async fn waiter_behind_orphan_gets_the_lock() {
@@ -254,7 +259,8 @@ async fn waiter_behind_orphan_gets_the_lock() {
         })
         .await;
         let guard = granted(first).await;
-        // The answers come after the second's own list, so it knows its predecessor.
+        // These lists are answered after the second caller's own, so the second caller knows its
+        // predecessor.
         for _ in 0..2 {
             assert_eq!(mutex(&client).participants().await.unwrap().len(), nodes);
         }
@@ -297,8 +303,8 @@ async fn watcher_of_orphan_is_notified() {
     held.release().await.unwrap();
 }
 
-/// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be
-/// deleted.
+/// The node of a create whose outcome was unknown is found after its attempt was given up, and
+/// cannot be deleted.
 // Shows: refused-orphan
 #[tokio::test]
 async fn undeletable_late_create_is_reported() {

@@ -4,7 +4,7 @@ use ::simulation::scenario::tokio;
 use test_support::in_process;
 use test_support::prelude::*;
 
-/// Names that are cut, parsed and compared in all the ways that a node's name is.
+/// Names for each way in which the name of a node is cut, parsed and compared.
 // Shows: contenders
 #[tokio::test]
 async fn names_of_any_kind_are_ignored() {
@@ -48,10 +48,15 @@ async fn names_of_any_kind_are_ignored() {
         granted(waiting).await.release().await.unwrap();
     }
     strays.sort();
-    assert_eq!(server.children(DIRECTORY), strays, "and left alone");
+    assert_eq!(
+        server.children(DIRECTORY),
+        strays,
+        "expected the other nodes to be left alone"
+    );
 }
 
-/// A contender of another make, with a long name and much data, is waited for like any other.
+/// A contender of another client library, with a long name and much data, is waited for like any
+/// other.
 // Shows: contenders
 #[tokio::test]
 async fn waits_for_huge_foreign_contender() {
@@ -72,7 +77,7 @@ async fn waits_for_huge_foreign_contender() {
     assert_clean(&server, "after the huge one").await;
 }
 
-/// Thousands of contenders of other makers: one list, one watch.
+/// Behind thousands of contenders of another client library, a waiter sets one watch.
 #[tokio::test]
 async fn waits_behind_thousands_of_foreign_contenders() {
     let (server, [client, other]) = with_clients(start(), connect).await;

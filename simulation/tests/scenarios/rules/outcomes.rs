@@ -9,11 +9,10 @@ use test_support::prelude::*;
 
 const LOSSES: [Loss; 3] = [Loss::Close, Loss::Reset, Loss::Stall];
 
-/// ZooKeeper's answer to a request that made it fail, which may have been before or after the
-/// request was carried out.
+/// ZooKeeper's answer to a request at which it failed, before or after it carried the request out.
 const MARSHALLING_ERROR: i32 = -5;
 
-/// A client that notices a stall within 2 s, and whose locks outlast that.
+/// Connects a client that notices a stall within 2 s, and keeps its locks meanwhile.
 async fn impatient(server: &Server) -> Client {
     let builder = Client::builder()
         .session_timeout(Duration::from_secs(6))
@@ -21,8 +20,8 @@ async fn impatient(server: &Server) -> Client {
     connect_as(builder, server).await
 }
 
-/// Acquires and releases around whatever fault is in force: in between there is exactly one node,
-/// at the end none.
+/// Acquires and releases under the fault that is in force. Exactly one node exists while the lock
+/// is held, and none at the end.
 async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     let id = session(client);
     let guard = within(what, mutex(client).lock()).await.unwrap();
@@ -63,7 +62,7 @@ async fn unanswered_create_leaves_one_node() {
     }
 }
 
-/// The repetition is lost as the first was, in every mixture of before and after the commit.
+/// A create and its repetition are lost, each before or after its commit.
 // Shows: unknown-outcome
 #[tokio::test]
 async fn two_lost_creates_leave_one_node() {
@@ -73,7 +72,7 @@ async fn two_lost_creates_leave_one_node() {
             for loss in [Loss::Close, Loss::Reset] {
                 let client = calm(&server).await;
                 let create = || Match::op(Op::Create).session(session(&client));
-                // A request that was lost had no reply that would count.
+                // A lost request has no reply, so `nth` does not count it.
                 let second = create().nth(usize::from(first_applied || !second_applied));
                 let faults = [(create(), first_applied), (second, second_applied)]
                     .map(|(create, applied)| lose(&server, create, applied, loss));
@@ -89,7 +88,7 @@ async fn two_lost_creates_leave_one_node() {
     }
 }
 
-/// The oldest of the nodes that one attempt made queues: the repetition does not cost the place.
+/// An attempt queues with the oldest of its nodes, so a repetition does not cost it its place.
 // Shows: extra-node
 #[tokio::test]
 async fn found_create_keeps_its_place() {
@@ -97,7 +96,7 @@ async fn found_create_keeps_its_place() {
     let held = hold(&holder).await;
     let create = Match::op(Op::Create).session(session(&client));
     let lost = server.drop_reply(create.clone(), Loss::Close);
-    // The list of the same flight is lost too: sent over the next connection it would show the
+    // The list of the same flight fails too, because over the next connection it would show the
     // node.
     server.fail(Match::op(Op::GetChildren).session(session(&client)), -999);
     let again = server.hold_request(create.nth(1));
@@ -153,7 +152,7 @@ async fn lost_lists_watches_looks_are_repeated() {
     }
 }
 
-/// A release is repeated until the node is gone, and says so.
+/// A release is repeated until the node is gone, and then succeeds.
 // Shows: cleanup
 #[tokio::test]
 async fn unanswered_release_is_repeated() {
@@ -181,7 +180,7 @@ async fn unanswered_release_is_repeated() {
 async fn throttled_release_repeats_refused_one_fails() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
-    // Overloaded, read-only, unheard of, failed while it was answered: again.
+    // Throttled, read-only, unknown, failed during the answer: the deletion is repeated.
     for code in [-127, -119, -999, MARSHALLING_ERROR] {
         let fault = server.fail(Match::op(Op::Delete).times(3), code);
         let guard = within("the grant", mutex.lock()).await.unwrap();
@@ -208,7 +207,7 @@ async fn throttled_release_repeats_refused_one_fails() {
 /// itself: between two throttled deletions, another party has deleted the node.
 // Shows: cleanup
 #[tokio::test]
-async fn throttled_release_reports_deletion_by_others() {
+async fn throttled_release_reports_others_deletion() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     for (code, is_definite) in [
@@ -238,8 +237,7 @@ async fn throttled_release_reports_deletion_by_others() {
     }
 }
 
-/// A request that was definitely not carried out is repeated by the policy, as often as it says and
-/// no more.
+/// A failed create is repeated as often as the policy says, and no more.
 // Shows: bounded-retries
 #[tokio::test]
 async fn repetitions_end_with_the_policy() {
@@ -273,7 +271,7 @@ async fn repetitions_end_with_the_policy() {
             client.flush(SOON).await.unwrap();
             assert_eq!(server.children(DIRECTORY), [""; 0]);
         }
-        // The next call starts again.
+        // The next call counts its repetitions anew.
         let fault = server.fail(
             Match::op(Op::Create).times(usize::try_from(retries).unwrap()),
             -127,
@@ -284,8 +282,7 @@ async fn repetitions_end_with_the_policy() {
     }
 }
 
-/// The first repetition goes out at once, whatever the request, unless the server asked for
-/// patience.
+/// The first repetition of any request is sent at once, unless the server throttles.
 // Shows: bounded-retries
 #[tokio::test]
 async fn first_repetition_waits_for_nothing() {
@@ -329,7 +326,7 @@ async fn first_repetition_waits_for_nothing() {
     }
 }
 
-/// The requests behind the create are repeated by the policy too.
+/// The requests after the create are repeated by the policy too.
 // Shows: bounded-retries
 #[tokio::test]
 async fn list_and_watch_retries_are_bounded() {
@@ -430,8 +427,8 @@ async fn every_create_has_its_own_id() {
     }
 }
 
-/// The caller goes while the outcome of its create is unknown, before the commit and after: it is
-/// settled.
+/// The caller leaves while the outcome of its create is unknown, before or after the commit: the
+/// outcome is settled.
 // Shows: write-barrier
 #[tokio::test]
 async fn cancelled_unknown_create_is_resolved() {
@@ -442,7 +439,7 @@ async fn cancelled_unknown_create_is_resolved() {
             let what = format!("{loss:?} {applied}");
             let id = session(&client);
             let create = Match::op(Op::Create).session(id);
-            // Held until the caller has gone, then lost.
+            // The create is held until the caller has left, and then lost.
             let gate = server.hold_request(create.clone());
             let fault = lose(&server, create, applied, loss);
             let attempt = ByHand::new(mutex(&client).lock()).start();
@@ -475,7 +472,7 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
     lost.hits()[0].path.clone()
 }
 
-/// A client that only tries, or looks, deletes it too.
+/// A client that only tries or looks also deletes the node of a late create.
 // Shows: write-barrier
 #[tokio::test]
 async fn try_or_look_deletes_late_create() {
@@ -534,7 +531,10 @@ async fn found_node_must_belong_to_session() {
         })
         .await;
         assert!(!attempt.is_finished());
-        assert!(server.exists(&foreign), "it is not ours to delete");
+        assert!(
+            server.exists(&foreign),
+            "expected the foreign node to be spared"
+        );
         server.delete(&foreign).unwrap();
         let guard = granted(attempt).await;
         assert_eq!(queue(&server), [guard.node()]);
@@ -546,14 +546,14 @@ async fn found_node_must_belong_to_session() {
 }
 
 /// A waiter whose node is deleted again and again fails after as many repetitions as the policy
-/// has.
+/// allows.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn three_deletions_end_the_attempt() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let id = session(&client);
-    // Between its create and its list, each time.
+    // Each time, the node is deleted between its create and its list.
     let gates =
         [0, 1, 2].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
     let attempt = tokio::spawn(mutex(&client).lock());
@@ -571,8 +571,8 @@ async fn three_deletions_end_the_attempt() {
     assert_clean(&server, "after three deletions").await;
 }
 
-/// A deadline that passes during the pause after a deletion says that, and not that no server
-/// answered.
+/// If a deadline passes during the pause after a deletion, the error reports the deletion, and not
+/// that no server answered.
 // Shows: deadline
 #[tokio::test]
 async fn deadline_after_deletion_reports_it() {
@@ -597,12 +597,12 @@ async fn deadline_after_deletion_reports_it() {
         matches!(error, AcquireError::NodeDeleted { times: 2, .. }),
         "{error}"
     );
-    // The directory is deleted before each create.
+    // The lock's directory is missing at each create.
     let gone = server.fail(Match::op(Op::Create).session(id).always(), -101);
     let error = mutex(&client).acquire(SOON / 2).await.unwrap_err();
     assert!(is_told(&error), "{error}");
     gone.remove();
-    // The directory of a semaphore's permits.
+    // The directory of a semaphore's permits is missing at each create.
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 1).unwrap();
     let leases = format!("{DIRECTORY}/leases");
     let gone = server.fail(

@@ -4,7 +4,7 @@
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// A thousand tasks of one process, and one of another process that comes when all of them wait.
+/// Runs a thousand tasks of one client, and one of another client that comes when all of them wait.
 async fn thousand_tasks(in_a_row: u32) -> Server {
     const TASKS: usize = 1000;
     let (server, [client, other]) = with_clients(start(), calm).await;
@@ -18,7 +18,7 @@ async fn thousand_tasks(in_a_row: u32) -> Server {
     let first = within("the first grant", mutex.lock()).await.unwrap();
     let mut tasks = JoinSet::new();
     for task in 1..TASKS {
-        // Polled once, in order, before anything else happens.
+        // Each call is polled once, in order, before anything else happens.
         let mut acquire = task::spawn(mutex.lock());
         assert_pending!(acquire.poll());
         let order = Arc::clone(&order);
@@ -56,12 +56,12 @@ async fn thousand_tasks(in_a_row: u32) -> Server {
     );
     assert!(
         most_nodes(&server) <= 3,
-        "ours, the one before it on its way out, and the other's"
+        "ours, the one before it that is being deleted, and the other client's"
     );
     server
 }
 
-/// Handed on in memory, or with a node each.
+/// The tasks hand the lock on in memory, or each has a node of its own.
 // Shows: arrival-order
 #[tokio::test]
 async fn serves_thousand_tasks_in_order() {
@@ -71,8 +71,8 @@ async fn serves_thousand_tasks_in_order() {
     }
 }
 
-/// A node that is being deleted blocks no caller of its client, and no try fails because another
-/// seems to hold the lock.
+/// A node that is being deleted blocks no caller of its client, and no try fails because the lock
+/// seems to be held.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn waits_for_own_node_being_deleted() {
@@ -106,8 +106,8 @@ async fn waits_for_own_node_being_deleted() {
     assert!(most_nodes(&server) <= 2);
 }
 
-/// Another process waits for a client with many tasks for some milliseconds more than for one
-/// holder, by default.
+/// By default, another process waits only some milliseconds longer for a client with many tasks
+/// than for one holder.
 #[tokio::test]
 async fn busy_client_delays_others_by_milliseconds() {
     const ROW: Duration = Duration::from_millis(5);
@@ -139,7 +139,7 @@ async fn busy_client_delays_others_by_milliseconds() {
         })
         .collect();
     for _ in 0..50 {
-        // At any point of a row.
+        // The pause ends at any point of a row.
         tokio::time::sleep(ROW).await;
         let began = Instant::now();
         let guard = within("the other's turn", theirs.lock()).await.unwrap();
@@ -149,7 +149,10 @@ async fn busy_client_delays_others_by_milliseconds() {
         guard.release().await.unwrap();
     }
     let grants = server.counters().requests_of(session(&client), Op::Create);
-    assert!(grants < 200, "{grants} nodes: rows of holders");
+    assert!(
+        grants < 200,
+        "expected rows of holders, but {grants} nodes were created"
+    );
     for task in &tasks {
         task.abort();
     }
@@ -157,17 +160,17 @@ async fn busy_client_delays_others_by_milliseconds() {
     assert_clean(&server, "a busy client").await;
 }
 
-/// Pauses of an hour between repetitions.
+/// Connects a client that pauses for an hour between repetitions.
 async fn patient(server: &Server) -> Client {
     connect_with(server, RetryPolicy::n_times(3, Duration::from_secs(3600))).await
 }
 
-/// The server's codes.
+/// ZooKeeper's error codes.
 const THROTTLED: i32 = -127;
 const NO_NODE: i32 = -101;
 
-/// A contender that the server puts off, or whose directory keeps vanishing, comes back when its
-/// pause is over.
+/// A contender that the server throttles, or whose directory is missing again and again, delays no
+/// other while it pauses.
 // Shows: arrival-order
 #[tokio::test]
 async fn paused_contender_delays_no_other() {

@@ -36,7 +36,8 @@ async fn create_and_list_share_one_flight() {
     }
 }
 
-/// The list is answered, the create is not known: another client may be first, and is.
+/// The list is answered, and the outcome of the create is unknown: another client may be first, and
+/// is.
 // Shows: grant
 #[tokio::test]
 async fn list_without_own_node_grants_nothing() {
@@ -62,8 +63,7 @@ async fn list_without_own_node_grants_nothing() {
     assert_clean(&server, "two clients").await;
 }
 
-/// Our node was there and is not in the list: deleted by hand in between, with and without another
-/// holder.
+/// Our node is deleted by hand between its create and the list, with and without another holder.
 // Shows: grant
 #[tokio::test]
 async fn deletion_before_list_grants_nothing() {
@@ -119,8 +119,8 @@ async fn line(server: &Server, length: usize) -> Line {
     Line { clients, waiters }
 }
 
-/// A waiter in the middle gives up, or its process dies: its successor watches the node before it,
-/// and no contender is granted.
+/// A waiter in the middle gives up, or its process dies: its successor then watches the node ahead
+/// of the gap, and no contender is granted the lock.
 // Shows: watch-one-node
 #[tokio::test]
 async fn departing_waiter_closes_the_gap() {
@@ -146,7 +146,11 @@ async fn departing_waiter_closes_the_gap() {
         })
         .await;
         until(&server, "one watch per waiter", |view| view.watches() == 3).await;
-        assert_eq!(server.counters().notifications(), 1, "the others slept on");
+        assert_eq!(
+            server.counters().notifications(),
+            1,
+            "expected no other waiter to be notified"
+        );
         let mut ahead = held.node();
         for (waiter, client) in line.waiters.iter().zip(&line.clients) {
             assert!(!waiter.attempt.is_finished());
@@ -163,8 +167,8 @@ async fn departing_waiter_closes_the_gap() {
     }
 }
 
-/// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and
-/// must not take the short cut.
+/// The first waiter leaves while the lock is held. The second has only seen the deletion of one of
+/// two nodes, and must not conclude that it is first.
 // Shows: watch-one-node
 #[tokio::test]
 async fn successor_cannot_bypass_the_holder() {
@@ -205,7 +209,7 @@ async fn change_of_predecessor_is_no_deletion() {
     granted(waiting.attempt).await.release().await.unwrap();
 }
 
-/// The predecessor went between the list and the watch.
+/// The predecessor leaves between the list and the watch.
 // Shows: watch-one-node
 #[tokio::test]
 async fn vanished_predecessor_is_not_awaited() {
@@ -220,8 +224,8 @@ async fn vanished_predecessor_is_not_awaited() {
     assert_eq!(server.watches(), 0);
 }
 
-/// The predecessor goes while its successor has no connection: the watch that is set again tells
-/// it.
+/// The predecessor leaves while its successor has no connection: the successor learns of that from
+/// the watch that is set again.
 // Shows: watch-one-node
 #[tokio::test]
 async fn reconnect_notices_missed_deletion() {
@@ -245,7 +249,8 @@ async fn reconnect_notices_missed_deletion() {
     }
 }
 
-/// A contender of another order that is about to leave is no reason to show nothing.
+/// A look waits for a contender of another recipe that is about to leave, instead of showing
+/// nothing.
 // Shows: mixed-recipes
 #[tokio::test]
 async fn look_waits_for_departing_foreign_contender() {
@@ -281,7 +286,7 @@ async fn look_waits_for_departing_foreign_contender() {
     );
 }
 
-/// A wait may be long, and deletions by hand far apart: only those in a row are counted against the
+/// Deletions by hand may be far apart in a long wait: only those in a row are counted against the
 /// retry policy.
 // Shows: waiter-without-node
 #[tokio::test]
@@ -292,7 +297,7 @@ async fn good_turn_resets_deletion_count() {
     let id = session(&client);
     let held = hold(&holder).await;
     let Waiter { attempt, mut node } = enqueue(&server, &client).await;
-    // Something happens to the holder's node; the waiter looks, and watches it again.
+    // The holder's node changes, and the waiter looks and watches it again.
     let look = async || {
         let before = server.counters().requests_of(id, Op::GetData);
         server.set_data(&held.node(), "written to").unwrap();
@@ -310,7 +315,7 @@ async fn good_turn_resets_deletion_count() {
         assert_ne!(node, held.node());
         look().await;
     }
-    // Twice in a row: the policy ends it.
+    // Two deletions in a row: the policy ends the call.
     server.delete(&node).unwrap();
     look().await;
     server.delete(&queue(&server).pop().unwrap()).unwrap();
@@ -323,7 +328,7 @@ async fn good_turn_resets_deletion_count() {
     held.release().await.unwrap();
 }
 
-/// A try is busy only by a list right behind a `sync`, because the holder may have left in the
+/// A try fails as busy only by a list right after a `sync`, because the holder may have left in the
 /// meantime.
 // Shows: try-lock
 #[tokio::test]
@@ -363,7 +368,7 @@ async fn losing_try_leaves_nothing() {
     held.release().await.unwrap();
 }
 
-/// A try does not wait for a server without an end either.
+/// A try does not wait indefinitely for a server either.
 // Shows: try-lock
 #[tokio::test]
 async fn unanswered_try_ends() {

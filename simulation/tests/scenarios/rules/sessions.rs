@@ -5,10 +5,10 @@
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// Long enough to come into the queue in, for a call whose time has to end.
+/// A timeout for a call that has to join the queue, and whose deadline has to pass.
 const A_WHILE: Duration = Duration::from_secs(4);
 
-/// Waits until a client has another session than `old`.
+/// Waits until a client has a session other than `old`.
 async fn next_session(client: &Client, old: i64) -> i64 {
     let mut states = client.watch_state();
     let next = async {
@@ -48,7 +48,7 @@ async fn flush_waits_for_background_work() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// The deadline of a call continues over sessions.
+/// A call keeps its deadline in the next session.
 // Shows: session-end, deadline
 #[tokio::test]
 async fn deadline_continues_in_next_session() {
@@ -98,7 +98,8 @@ async fn session_end_loses_the_lock() {
         next_session(&client, id).await;
         guards.push(guard);
     }
-    // The numbers start again, so an old name without its unique part would be the new one.
+    // The sequence numbers start again, so without their unique parts an old name would equal the
+    // new one.
     server.delete(DIRECTORY).unwrap();
     let current = within("the grant in the third session", handle.lock())
         .await
@@ -125,14 +126,15 @@ async fn session_end_loses_the_lock() {
     assert_eq!(
         server.counters().total_requests(),
         0,
-        "nothing is asked in the name of a session that is over"
+        "expected no request for a session that is over"
     );
     assert!(current.is_held() && handle.is_acquired_in_this_process());
     assert_eq!(queue(&server), [current.node()]);
     current.release().await.unwrap();
 }
 
-/// A service that is out of use during an outage longer than the session timeout asks for no lock.
+/// A client gets its next session after a long outage, even if the service asks for no lock
+/// meanwhile.
 // Shows: next-round
 #[tokio::test]
 async fn session_is_replaced_without_a_call() {
@@ -163,8 +165,8 @@ async fn session_is_replaced_without_a_call() {
     .unwrap();
 }
 
-/// A list is repeated in the next session, but not without an end: a server that answers it by
-/// ending the session would receive it in one session after the other.
+/// A list is repeated in the next session, but not indefinitely: a server that answers lists by
+/// ending the session would receive one in each session.
 #[tokio::test]
 async fn look_ending_each_session_is_bounded() {
     let server = start();
@@ -174,7 +176,7 @@ async fn look_ending_each_session_is_bounded() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
-    // The first, at once in the next session, and twice by the policy.
+    // The first list, one at once in the next session, and two by the policy.
     assert_eq!(server.counters().requests(Op::GetChildren), 4);
     server.clear_faults();
     assert!(
@@ -185,7 +187,7 @@ async fn look_ending_each_session_is_bounded() {
     );
 }
 
-/// The lock does not expire under the job, however long that takes: ShedLock#6.
+/// The lock does not expire during the job, however long the job takes: ShedLock#6.
 // Shows: once-record
 #[tokio::test]
 async fn long_job_keeps_its_lock() {
@@ -204,7 +206,7 @@ async fn long_job_keeps_its_lock() {
         connect_as(builder(), &server).await,
     );
     let running = today(&client).run(|_| async move {
-        // Longer than any timeout there is: that no time ends the lock is what is tested.
+        // The job takes longer than any timeout: the test shows that no time ends its lock.
         tokio::time::sleep(timeout * 5 / 4).await;
         Ok::<_, String>(())
     });
@@ -227,8 +229,8 @@ async fn long_job_keeps_its_lock() {
     assert_eq!(ran.unwrap(), OnceOutcome::Ran(()));
 }
 
-/// The end of a session is the end of each call that has a request under way in it, also where the
-/// servers have ended it before and `close` has no answer to wait for.
+/// The end of a session ends each call that has a request under way in it, also if the servers have
+/// ended the session already, so that `close` has no answer to wait for.
 // Shows: close-confirmed
 #[tokio::test]
 async fn calls_under_way_end_with_client() {
@@ -300,8 +302,8 @@ async fn calls_under_way_end_with_client() {
     }
 }
 
-/// Returns when each of the first tries of the client library came to a server that gives no
-/// session, since before the first.
+/// Returns when each of the client library's first tries reached a server that gives no session,
+/// counted from before the first.
 async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     let server = start();
     let lost = server.drop_request(Match::op(Op::Connect).always(), Loss::Close);
@@ -323,8 +325,8 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     tries
 }
 
-/// The pauses of the client library, by which `Servers::repeated_list` goes, are as long as they
-/// are known to be (`tests/upstream.rs`), and no longer.
+/// The pauses of the client library, on which `Servers::repeated_list` relies, are as long as
+/// `tests/upstream.rs` says, and no longer.
 // Shows: reconnect
 #[tokio::test]
 async fn pauses_between_tries_are_bounded() {
@@ -338,7 +340,8 @@ async fn pauses_between_tries_are_bounded() {
             assert!(at >= least && at <= least + chance + late, "{found:?}");
         }
         let found = tries(12, 13).await;
-        // However long the list is, the pause is one of a second, and a little longer by chance.
+        // However long the list of servers is, the pause is a second, and a little longer by
+        // chance.
         assert!(found[11].as_millis() < 100, "{found:?}");
         assert!((1_000..1_300).contains(&found[12].as_millis()), "{found:?}");
     }
