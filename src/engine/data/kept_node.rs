@@ -371,7 +371,6 @@ struct Stay<'a> {
     room: Option<NodeRoom>,
 }
 
-/// The next step.
 enum NextStep {
     Create,
     Look,
