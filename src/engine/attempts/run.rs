@@ -330,8 +330,8 @@ impl InSession<'_> {
     }
 
     /// Ends the attempt's part in the session: sends the caller the result, if there is one, and
-    /// passes the orphans to cleanup. Every end goes through here, except a panic and the end of the
-    /// runtime, after which the drop of the value cleans up.
+    /// passes the orphans to cleanup. Every end goes through here, except a panic and the end of
+    /// the runtime, after which the drop of the value cleans up.
     async fn finish(mut self, result: Result<Granted, End>) {
         let end = match result {
             Ok(granted) => {
@@ -601,10 +601,10 @@ impl InSession<'_> {
         self.wait(session.lease.until_valid()).await?;
         // A list from before a doubt does not count, because another process may have deleted the
         // node since. On a slow link there is a doubt at every answer, so a second list counts
-        // unless it is old. Answers that take two heartbeat periods or more never make the lease
-        // valid, because a renewal counts from its sending. With faster answers, the wait above
-        // lasts for one period at most, until the answer to the next heartbeat. So a list is not
-        // older than three periods when its grant is possible at all.
+        // unless it is older than three heartbeat periods. On a link that is only slow, no list
+        // gets that old: its answer takes less than two periods, because the lease would never be
+        // valid otherwise, and the wait above ends with the answer to the next heartbeat, one
+        // period later at most.
         let is_old =
             clock::now().since(self.looked_at) > session.lease.rule.heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
