@@ -19,8 +19,8 @@
 //!
 //! The main loop is [`InSession::follow`]. [`InSession::grant`] grants a lock. Every end of an
 //! attempt's part in a session goes through [`InSession::finish`], which passes the orphans to
-//! cleanup. An attempt that ends without a slot or without a session has no nodes there, and only
-//! sends its error ([`Attempt::send_error`]).
+//! cleanup. An attempt that ends while it waits for a slot or for a session has nothing to clean up,
+//! and only sends its error ([`Attempt::send_error`]).
 
 use std::ops::ControlFlow;
 use std::pin::pin;

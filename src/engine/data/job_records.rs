@@ -27,8 +27,8 @@ use crate::session::reports::log;
 use crate::values::options::ParentNodes;
 use crate::values::path::LockPath;
 
-/// How many records a run reads, at most, to find the oldest. More than any run keeps, which
-/// `MAX_KEEP` of the recipe limits: if a run kept as many as it reads, it would delete none.
+/// How many records a run reads, at most, to find the oldest. A run keeps fewer (`MAX_KEEP` of the
+/// recipe): if it kept as many as it reads, it would delete none.
 const MOST_READ: usize = 2_000;
 /// How many records are read in one flight. More requests would delay the heartbeats, which are
 /// answered in order with them (docs/protocol.md#request-window).
