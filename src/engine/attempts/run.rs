@@ -580,6 +580,11 @@ impl InSession<'_> {
     /// Grants the lock by the node `name`, which is first in the queue; for permits, continues at
     /// the head of the queue. Continues with `Outdated` if the list that showed the node as first
     /// is too old.
+    ///
+    /// A list is old after three heartbeat periods. On a link that is only slow, no list gets that
+    /// old before its grant. The answer takes less than two periods, because the lease would never
+    /// be valid otherwise, and the wait for the lease ends with the answer to the next heartbeat,
+    /// one period later at most.
     async fn grant(
         &mut self,
         name: &str,
@@ -601,10 +606,7 @@ impl InSession<'_> {
         self.wait(session.lease.until_valid()).await?;
         // A list from before a doubt does not count, because another process may have deleted the
         // node since. On a slow link there is a doubt at every answer, so a second list counts
-        // unless it is older than three heartbeat periods. On a link that is only slow, no list
-        // gets that old: its answer takes less than two periods, because the lease would never be
-        // valid otherwise, and the wait above ends with the answer to the next heartbeat, one
-        // period later at most.
+        // unless it is old.
         let is_old =
             clock::now().since(self.looked_at) > session.lease.rule.heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
