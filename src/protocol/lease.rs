@@ -123,6 +123,11 @@ impl Lease {
 
     /// Returns the time between two heartbeats: T/6, or a third of the lease's duration if that is
     /// less, so that one heartbeat can be lost and the next be answered before the lease expires.
+    ///
+    /// Other times depend on the interval. The lease is suspended after two intervals without a
+    /// renewal. An attempt whose list is older than three intervals lists again before it is
+    /// granted the lock. The first try of a spare connection has to come later than one interval
+    /// after the last renewal. Where no watch can be set, the interval is the period of a poll.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_interval
     }
@@ -137,7 +142,8 @@ impl Lease {
     pub(crate) fn spare_tries(&self, server_timeout: Duration) -> SpareTries {
         let duration = self.duration();
         SpareTries {
-            // The last renewal is up to T/6 old, a quarter of the lease, when a connection is lost.
+            // When a connection is lost, the last renewal is usually at most one heartbeat interval
+            // old: a quarter of the lease's duration, or a third with the strict margin.
             from: duration * 3 / 8,
             pause: duration / 40,
             limit: (duration / 6)

@@ -3,8 +3,9 @@
 //! A call gets the current session from the core, or waits for the next one. The supervisor
 //! publishes the current [`Phase`], which shows which of the two applies. If a whole round of
 //! connecting fails while a call waits, the call ends with the last error of that round. The core
-//! also reports why a call ends without a session: the client is closed, or is drained, after which
-//! it grants no lock (docs/protocol.md#drain).
+//! also reports why a call ends without a session: the client is closed, or a drain has begun,
+//! after which the client grants no lock (docs/protocol.md#drain). In the names of this file,
+//! *drained* means that a drain has begun; locks may still be held.
 //!
 //! Path locks own the core, and the core owns no path lock. When the last handle, guard or attempt
 //! is dropped, the core is dropped too, which tells the supervisor to close the session
@@ -190,12 +191,12 @@ impl Core {
         self.shared.drain_began.notify_waiters();
     }
 
-    /// Returns whether the client grants no lock any more.
+    /// Returns whether a drain has begun, after which the client grants no lock.
     fn is_drained(&self) -> bool {
         self.shared.drained.load(Ordering::SeqCst)
     }
 
-    /// Returns the error of a call that acquires a lock, if the client is drained.
+    /// Returns the error of a call that acquires a lock, if a drain has begun.
     pub(crate) fn drained_error(&self, path: &LockPath) -> Option<AcquireError> {
         self.is_drained().then(|| self.ended_error(path))
     }
@@ -206,7 +207,7 @@ impl Core {
             .into()
     }
 
-    /// Waits for `work`, unless the client is drained. A result that is ready has precedence.
+    /// Waits for `work`, unless a drain begins. A result that is ready has precedence.
     pub(crate) async fn unless_drained<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -215,8 +216,7 @@ impl Core {
         }
     }
 
-    /// Waits until the client is drained, which every wait for a grant does too
-    /// (docs/protocol.md#drain).
+    /// Waits until a drain begins, which also ends every wait for a grant (docs/protocol.md#drain).
     pub(crate) async fn drained(&self) {
         // The wait begins before the check, so that a drain from here on ends it.
         let began = self.shared.drain_began.notified();
@@ -225,7 +225,6 @@ impl Core {
         }
     }
 
-    /// Returns a receiver of the state of the connection.
     pub(crate) fn watch_state(&self) -> watch::Receiver<ConnectionState> {
         self.shared.state.subscribe()
     }

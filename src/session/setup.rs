@@ -69,7 +69,7 @@ pub(crate) struct Setup {
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name of a client's thread. Linux shows at most fifteen characters.
+/// The name of a client's thread.
 const NAME: &str = "zk-session";
 
 impl Default for Setup {

@@ -152,10 +152,9 @@ pub(crate) struct ClientState {
     /// Why the last try to get a session failed, for calls that reach their deadline without a
     /// session; `None` while there is a session.
     pub(crate) why_no_session: Mutex<Option<ConnectError>>,
-    /// Whether the client grants no lock any more, because it is about to be closed
-    /// (docs/protocol.md#drain).
+    /// Whether a drain has begun: the client grants no lock any more, because it is about to be
+    /// closed. Locks may still be held (docs/protocol.md#drain).
     pub(super) drained: AtomicBool,
-    /// Notified when a drain begins.
     pub(super) drain_began: Notify,
 }
 
@@ -334,7 +333,8 @@ pub(super) async fn supervise(
             biased;
             end = watch_session(&shared, &session, connections) => end,
             // A heartbeat task that ends before its session has panicked (in a log line of the
-            // client library), and without heartbeats no lease is renewed.
+            // client library). Without heartbeats the lease would expire, and the servers may still
+            // have the session. So the reason is not `SessionExpired`.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Ended
@@ -430,6 +430,8 @@ async fn watch_session(
                 session_id = format!("{id:#x}"),
                 "connection after connection was given up before a write was answered: the next session waits longer for its servers"
             );
+            // No write is answered in such a session, so its lease would expire. The servers may
+            // still have the session, so the reason is not `SessionExpired`.
             session.end(LostReason::LeaseExpired);
             return SessionEnd::Stalled;
         }

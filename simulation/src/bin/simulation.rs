@@ -246,16 +246,16 @@ fn judged(options: &Options, sum: &Sum) -> ExitCode {
         Ok(())
     };
     if let Err(text) = &enough {
-        eprintln!("TOO FEW {text}, see required.rs");
+        eprintln!("TOO FEW {text}, see coverage.rs");
     }
     for name in &missing {
         eprintln!(
-            "NEVER SEEN {name}: in {} worlds, see required.rs",
+            "NEVER SEEN {name}: in {} worlds, see coverage.rs",
             sum.worlds
         );
     }
     for name in &unknown {
-        eprintln!("NOT EXPECTED {name}: see required.rs");
+        eprintln!("NOT EXPECTED {name}: see coverage.rs");
     }
     code(sum.violations == 0 && enough.is_ok() && missing.is_empty() && unknown.is_empty())
 }

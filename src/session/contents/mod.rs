@@ -1,6 +1,6 @@
 //! The contents of a session: nodes, creates, holds, watches, unanswered requests. The session and
-//! the engine use this module, which only keeps records, and sends no request except a read with a
-//! watch.
+//! the engine use this module, which only keeps records, and sends no request except a read of a
+//! node, usually with a watch (`limits::read_and_watch`).
 //!
 //! ```text
 //!   record            key           from                        until

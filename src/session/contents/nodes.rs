@@ -1,5 +1,6 @@
-//! The nodes of one session that are known to exist. Each node is recorded here once, by its path,
-//! from the answer to its create until the answer that shows that it is gone.
+//! The nodes of one session: those that exist as far as is known, and those that may exist and are
+//! to be deleted. Each node is recorded here once, by its path, usually from the answer to its
+//! create until the answer that shows that it is gone.
 //!
 //! ```text
 //!                add              mark_leaving               refused
@@ -8,15 +9,16 @@
 //!                          +--------------------------+------------------------+--> gone
 //! ```
 //!
-//! A live node is a contender. A node that is to be deleted is not, so a try does not fail because
-//! of it, but waits for its end (docs/protocol.md#live-contender). The thread that releases the
-//! lock marks the node before it sends the deletion. A refused orphan blocks every contender until
-//! the session ends, and the contenders that wait behind it are told so
-//! (docs/protocol.md#refused-orphan). Usually few nodes are leaving, so leaving nodes are kept
-//! separately, and a query for them reads no live node.
+//! A live node is a contender, or the lease of a permit. A node that is to be deleted counts as
+//! neither, so a try does not fail because of it, but waits for its end
+//! (docs/protocol.md#live-contender). The thread that releases the lock marks the node before it
+//! sends the deletion. A refused orphan blocks every contender until the session ends, and the
+//! contenders that wait behind it are notified of that (docs/protocol.md#refused-orphan). Usually
+//! few nodes are leaving, so leaving nodes are kept separately, and a query for them reads no live
+//! node.
 //!
-//! The owner of a node is the queue of its directory. The owner is notified when the node ends,
-//! because fair waiters of this session wait for that in memory
+//! The owner of a node is the queue of its directory; the lease of a permit has none. The owner is
+//! notified when the node ends, because fair waiters of this session wait for that in memory
 //! (docs/protocol.md#waiting-in-memory). The other contents of a session have other keys: a create
 //! has its id, before its node has a name ([`creates`](super::creates)), and a hold has its number,
 //! because several holds may share a node, and one hold has two nodes during a downgrade
@@ -74,7 +76,7 @@ pub(crate) struct Nodes {
 /// The nodes by their server paths. Each node is in one of the two maps.
 #[derive(Default)]
 struct KnownNodes {
-    /// The contenders, by their owners.
+    /// The live nodes, each with its owner.
     live: BTreeMap<String, Weak<dyn NodeOwner>>,
     /// The nodes that are to be deleted. The map is ordered, so that orphans are reported in the
     /// same order each time.
@@ -251,8 +253,10 @@ impl Nodes {
 
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
-        // After this wait the node is known, if it exists. The end of the session wakes none of
-        // these tasks, so the caller waits for that too.
+        // After this wait the node is known if it exists, unless the servers refuse the requests by
+        // which cleanup looks for it (`AbandonedCreate::keep_counted`). Then this method returns,
+        // and the caller looks again. The end of the session wakes none of these tasks, so the
+        // caller waits for that too.
         self.creates.until_known(node_name(path)).await;
         let gone = {
             let mut state = self.state.lock();
@@ -284,7 +288,6 @@ impl Nodes {
             .collect()
     }
 
-    /// Returns a receiver of the number of nodes.
     pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }

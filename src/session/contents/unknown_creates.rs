@@ -32,7 +32,6 @@ const MAX_UNKNOWN_CREATES: usize = 16_384;
 pub(crate) struct UnknownCreates(Mutex<VecDeque<(String, String)>>);
 
 impl UnknownCreates {
-    /// Remembers a create.
     pub(crate) fn remember(&self, directory: &LockPath, id: &str) {
         let mut creates = self.0.lock();
         // The oldest create is the least likely one to be carried out after all this time.
@@ -42,7 +41,6 @@ impl UnknownCreates {
         creates.push_back((directory.server().to_owned(), id.to_owned()));
     }
 
-    /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

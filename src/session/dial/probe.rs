@@ -31,7 +31,6 @@ pub(crate) const MAX_ANSWER_BYTES: usize = 512;
 /// take longer than the window and cannot be stopped, so without this limit a lookup that hangs
 /// would leave more threads behind with each try to connect.
 const MAX_THREADS: usize = 4 * MAX_SERVERS;
-/// The name of each of these threads. Linux shows at most fifteen characters.
 const NAME: &str = "zk-probe";
 
 /// Asks a server over TLS, given its host, a connection and a deadline. Returns the answer, and

@@ -26,7 +26,6 @@ use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
 use crate::session::threads::background;
 
-/// The name of the threads. Linux shows at most fifteen characters.
 const NAME: &str = "zk-spare";
 
 /// How to make spare connections for a session.

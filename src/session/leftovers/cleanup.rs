@@ -12,7 +12,8 @@
 //! left is forgotten.
 //!
 //! # The task
-//! Each node, or each directory of creates whose outcome is unknown, has a task.
+//! Each item has a task, except that the creates of one directory whose outcome is unknown share
+//! one. An item is usually one node.
 //!
 //! ```text
 //!   a node                    --> `delete_orphan`: hand-over to a waiter, or deletion --> done
@@ -160,8 +161,9 @@ impl Cleanup {
         (Self { items, pending }, queue)
     }
 
-    /// Submits an item. The length of the queue is bounded by the number of nodes, which the slots
-    /// of the path locks limit.
+    /// Submits an item. The length of the queue is bounded, because each item has a node or a
+    /// create of its session, and the total size of their paths is limited
+    /// (docs/protocol.md#session-nodes).
     pub(crate) fn submit(&self, item: CleanupItem) {
         // The nodes are marked by the thread that submits them, so that a later try of that thread
         // takes none of them for a live contender.
@@ -207,7 +209,6 @@ impl Cleanup {
         }
     }
 
-    /// Returns a receiver of the pending work.
     pub(crate) fn pending(&self) -> watch::Receiver<Tickets> {
         self.pending.subscribe()
     }
@@ -260,9 +261,11 @@ impl CleanupTasks {
         if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
             // The first request of the work is sent before this function returns, if the work need
             // not wait for a slot. So a create that is sent by a task that started after the
-            // submission is behind the deletion. Otherwise the create could overtake the deletion
-            // of its client's last node, and would wait for that node. After a panic, the drop of
-            // the item notifies its receiver.
+            // submission is usually behind the deletion. The order is not certain: tokio's budget
+            // may interrupt this task, and tokio has a separate queue for tasks that another thread
+            // starts or wakes. A create that overtakes the deletion of its client's last node waits
+            // for that node, which costs time but grants nothing wrongly. After a panic, the drop
+            // of the item notifies its receiver.
             if let Some(work) = send_at_once(Box::pin(clean_up_item(item, ticket))) {
                 self.running.spawn(on_this_thread(work));
             }

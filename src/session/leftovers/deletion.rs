@@ -112,7 +112,8 @@ pub(crate) enum HandOver {
 
 /// Deletes the node of a released lock on the condition that the node of the next attempt exists;
 /// that attempt is then granted the lock (docs/protocol.md#hand-over). The transaction is sent
-/// once. If it fails, a plain deletion follows, after which the next attempt lists the queue.
+/// once. If it fails, a plain deletion follows, and what the waiters do then depends on the outcome
+/// of that deletion, as the diagram above shows.
 pub(crate) async fn hand_over(
     session: &Session,
     directory: &LockPath,
@@ -157,9 +158,9 @@ pub(crate) async fn hand_over(
             return Ok(HandOver::Done);
         }
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-            // Either the node of the next attempt or the released node does not exist, or the
-            // client may not read the node of the next attempt. The transaction has changed
-            // nothing.
+            // Either one of the two nodes does not exist, or the client lacks a permission: to read
+            // the node of the next attempt, or to delete children of the directory. The transaction
+            // has changed nothing.
             return match session.judge(&source) {
                 FailureKind::SessionGone => session_ended(session, directory),
                 _ => Ok(HandOver::NotDone),
@@ -175,7 +176,8 @@ pub(crate) async fn hand_over(
             Ok(HandOver::NotDone)
         }
         // The transaction may have been carried out, or may still be. The plain deletion that
-        // follows is answered after it, and decides the outcome for the released node.
+        // follows is answered after it, and decides the outcome for the released node. No error is
+        // judged as `TooManyWatches`, so that kind never gets here.
         FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
     }
 }

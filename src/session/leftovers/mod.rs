@@ -1,6 +1,8 @@
 //! Deletes the nodes that no attempt and no guard needs any more. The engine submits orphans to
-//! this module, and waits for them only in a flush and in a release. This module never deletes a
-//! node whose owner may still be alive.
+//! this module, and usually continues at once. These calls wait for deletions: a flush, a release,
+//! a conversion that has lost its lock, a try behind a node that is to be deleted, and an attempt
+//! at a path with a refused orphan. This module never deletes a node whose owner may still be
+//! alive.
 //!
 //! 1. A guard, an attempt or a conversion ends, on any thread. Its orphans are submitted to
 //!    [`cleanup`]: nodes by name, and creates without an answer by id. From then on no try of this

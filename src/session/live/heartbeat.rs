@@ -51,15 +51,20 @@ pub(crate) async fn run(session: Arc<Session>) {
         let kept = session.release_overdue();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
-        // A lock whose node is known to be gone counts until it is lost: other writes may renew the
-        // lease, but only a heartbeat checks the node.
+        // Heartbeats are needed while nodes are known, or locks are held. A lock whose node is
+        // known to be gone counts until it is lost: other writes may renew the lease, but only a
+        // heartbeat checks the node.
         let has_nodes = *live_nodes.borrow_and_update() > 0 || session.holds.any();
         // The nodes of a busy client come and go thousands of times a second. They do not wake this
         // task. Instead, while there are nodes, or were since its last check, the task wakes by the
-        // clock, early enough for the heartbeat of a node that was just created.
+        // clock, at least every quarter of an interval. A node that is created right after a check
+        // needs a heartbeat one interval later. So the task notices the node in time, even if a
+        // timer is late.
         let by_clock = has_nodes || news;
         if sent.is_none() && session.holds.any() {
-            // The create of the node renewed the lease. From here on heartbeats check the node.
+            // The create of the node renewed the lease. From here on heartbeats check the node. The
+            // time of the last heartbeat stays when no lock is held any more. An old one only makes
+            // the first heartbeat of the next lock come early.
             sent = session.lease.last_renewal();
         }
         let is_beating = has_nodes && connected;

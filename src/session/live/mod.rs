@@ -1,7 +1,9 @@
 //! One session while it is alive: requests through it, its heartbeat and its lease. The rest of the
 //! session and the engine use this module, which never resumes a session that has ended. Requests
-//! are sent only by `Session::request` and `Client::request`, which lend the handle of the client
-//! library, and by the heartbeat over a spare connection, which has a separate handle.
+//! are sent by `Session::request` and `Client::request`, which lend the handle of the client
+//! library. There are two exceptions: a heartbeat over a spare connection has a separate handle,
+//! and `end_if_dead` (`request/repetition.rs`) sends a `sync` whose answer it does not await, to
+//! find out whether the task that serves the session has died.
 //!
 //! ```text
 //!   an answered write, or a heartbeat --> SessionLease::renewed --> grants that wait for a renewal

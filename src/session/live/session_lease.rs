@@ -1,6 +1,6 @@
 //! The lease of one session: when it was last renewed, whether it is valid, and the tasks that wait
 //! for its validity to change. This module also has the thread that notifies holders that their
-//! lease has expired or ended, and does nothing else.
+//! lease has expired or ended.
 //!
 //! A holder that asks its guard gets its answer from the clock. A holder that waits for
 //! [`lost`](crate::LockGuard::lost), or runs a future by
@@ -16,7 +16,8 @@
 //! which sees the new end when it next wakes.
 //!
 //! The thread also notifies holders when the lease that their caller has set ends
-//! (docs/protocol.md#lease-over): [`wake_by`].
+//! (docs/protocol.md#lease-over): [`wake_by`]. The node of such a lock is passed to cleanup, which
+//! deletes it on the session's thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,14 +34,13 @@ use crate::session::threads::clock::Latest;
 use crate::session::threads::mutex::Mutex;
 use crate::session::threads::{background, clock};
 
-/// The lease of one session.
 pub(crate) struct SessionLease {
     pub(crate) rule: Lease,
-    /// The negotiated session timeout.
+    /// The same value as in the session, for [`kept_until`](Self::kept_until). The `rule` has
+    /// another copy, which is private.
     timeout: Duration,
     /// When the last write was sent that renewed the lease.
     last_renewal: Latest,
-    /// Whether a server is connected.
     connected: AtomicBool,
     /// Whether the lease was valid at the last notification. Waiting tasks are woken when this
     /// changes, not by each renewal.
@@ -78,7 +78,6 @@ impl SessionLease {
         (self.last_renewal(), now)
     }
 
-    /// Returns the state of the lease now.
     pub(crate) fn state(&self) -> LeaseState {
         let (last_renewal, now) = self.last_renewal_and_now();
         self.rule.state(last_renewal, now)
@@ -145,7 +144,7 @@ impl SessionLease {
 pub(crate) trait Leased: Send + Sync {
     /// Notifies the holders if the passing of time has changed the lease. Returns the time until
     /// the next change.
-    fn check_clock(&self) -> Duration;
+    fn notify_holders(&self) -> Duration;
 
     /// Returns whether there is a holder to notify.
     fn is_watched(&self) -> bool;
@@ -155,7 +154,7 @@ pub(crate) trait Leased: Send + Sync {
 /// during which the machine sleeps.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The thread's name. Linux shows at most fifteen characters.
+/// The thread's name.
 const NAME: &str = "zk-lease";
 
 static LEASES: OfProcess<Leases> = OfProcess::new();
@@ -239,7 +238,7 @@ impl Leases {
                 // The call wakes tasks of other executors, and may drop the last reference to a
                 // session. A panic there must not keep other holders from being notified. The next
                 // check follows at once, since the result is lost.
-                let told = catch_unwind(AssertUnwindSafe(move || session.check_clock()));
+                let told = catch_unwind(AssertUnwindSafe(move || session.notify_holders()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
             self.armed.lock().wakes_at = Some(clock::now().plus(sleep));
@@ -301,7 +300,7 @@ mod tests {
     struct Nothing;
 
     impl Leased for Nothing {
-        fn check_clock(&self) -> Duration {
+        fn notify_holders(&self) -> Duration {
             Duration::MAX
         }
 

@@ -38,7 +38,8 @@ pub(crate) struct Session {
     /// connection of a dead session.
     handle: Mutex<Option<zk::Client>>,
     ended: watch::Sender<Option<LostReason>>,
-    /// The negotiated session timeout.
+    /// The session timeout that the servers granted. Its source is the handle, which is dropped at
+    /// the end of the session. The lease has copies.
     timeout: Duration,
     pub(crate) lease: SessionLease,
     pub(crate) holds: SessionLocks,
@@ -139,7 +140,6 @@ impl Session {
         })
     }
 
-    /// Returns the negotiated session timeout.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -291,7 +291,9 @@ impl Session {
         owns
     }
 
-    /// Returns whether there are nodes in the session, as far as is known.
+    /// Returns whether a session that has ended here may have left nodes on the servers: nodes that
+    /// are known, and those of creates that cleanup did not find. A flush waits for the end of such
+    /// a session. Heartbeats depend on known nodes and on held locks instead.
     pub(crate) fn has_nodes(&self) -> bool {
         *self.nodes.count().borrow() > 0 || !self.unknown_creates.is_empty()
     }
@@ -409,17 +411,16 @@ impl Session {
         })
     }
 
-    /// Returns whether writes are expected in the session: heartbeats, while there are nodes, or
-    /// creates.
+    /// Returns whether writes are expected in the session: heartbeats, while nodes are known, or
+    /// those of work that is [`running`](Self::running).
     pub(crate) fn is_wanted(&self) -> bool {
         *self.nodes.count().borrow() > 0 || self.running.receiver_count() > 0
     }
 }
 
 impl Leased for Session {
-    fn check_clock(&self) -> Duration {
-        // The inherent method.
-        Self::check_clock(self)
+    fn notify_holders(&self) -> Duration {
+        self.check_clock()
     }
 
     fn is_watched(&self) -> bool {

@@ -4,8 +4,11 @@
 //!
 //! Subscribers and recorders are third-party code, which may block or panic. So only the journal's
 //! thread calls them: no holder, no caller that hands a lock over, no lease thread and no session's
-//! thread does. Notes wait for that thread in a bounded queue. A call that begins, or a line that
-//! is logged, while the queue is full is not reported, but is counted as missed.
+//! thread does. Notes wait for that thread in a queue. A call that begins, or a line that is
+//! logged, while [`MAX_WAITING_NOTES`] wait is not reported, but is counted as missed. The later
+//! notes of a call whose beginning was queued, usually two or three, are queued even then, so that
+//! its report has an end. So the number of calls under way bounds how far the queue grows beyond
+//! the limit.
 //!
 //! Without an interested subscriber, and without the feature `metrics`, no note is made.
 
@@ -22,10 +25,10 @@ use crate::session::reports::metrics;
 use crate::session::threads::background::{self, OfProcess};
 use crate::session::threads::waker::contain_panic;
 
-/// The number of waiting notes at which no further calls are observed.
+/// The number of waiting notes at which no further calls are observed, and no further lines logged.
 const MAX_WAITING_NOTES: usize = 65_536;
 
-/// The thread's name. Linux shows at most fifteen characters.
+/// The thread's name.
 const NAME: &str = "zk-journal";
 
 /// The target of spans and events of locks; other lines have those of their files.

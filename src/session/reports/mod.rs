@@ -1,6 +1,6 @@
-//! The journal: the notes of the library's own threads, and the thread that reports these to
-//! subscribers and recorders. Every other module may use the journal, and no code waits for a
-//! report.
+//! The reports of the library: lines of the log, spans and events of calls, and metrics. Each is a
+//! note, which waits in the journal until the journal's thread passes it to the subscriber or the
+//! recorder. Every other module may report, and no code waits for a report.
 //!
 //! Subscribers and recorders are code of others, which may block or panic. If the thread of a
 //! session called them, they could delay a heartbeat or the notification of a loss
@@ -9,7 +9,7 @@
 //! ```text
 //!   log::warn!, log::count!, CallReport       on any thread: queue a note, or count it as missed
 //!        v
-//!   journal: a bounded queue
+//!   journal: a queue, closed to further calls and lines while it is full
 //!        v
 //!   the journal's thread --> tracing: lines of the log; the spans and events of calls (`observer`)
 //!                        --> the recorder of metrics (`metrics`)

@@ -127,7 +127,6 @@ impl CallReport {
         self.number
     }
 
-    /// Reports the grant.
     pub(crate) fn granted(&self, granted: GrantReport) {
         // From the grant on, the drop of this report is that of the last guard.
         self.ends_by(CallEnd::Released { by_call: false });

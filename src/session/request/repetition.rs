@@ -67,7 +67,7 @@ pub(crate) struct Repetition<'a> {
 }
 
 impl<'a> Repetition<'a> {
-    /// Repeats under this policy, until the session has ended.
+    /// Returns a repetition by this policy, before its first request.
     pub(crate) fn new(policy: RetryPolicy) -> Self {
         Self {
             policy,
@@ -78,7 +78,8 @@ impl<'a> Repetition<'a> {
         }
     }
 
-    /// Repeats for cleanup, until the session has ended. Each request takes a slot of this window.
+    /// Returns the repetition of a request of cleanup, which only a definite answer or the end of
+    /// the session ends. Each request takes a slot of this window.
     pub(crate) fn for_cleanup(window: &'a Window) -> Self {
         Self {
             window: Some(window),

@@ -37,7 +37,8 @@ pub(crate) fn start(
     Ok(handle)
 }
 
-/// Runs work that may block, on a separate thread.
+/// Runs work that may block, on a separate thread. Linux shows at most fifteen characters of the
+/// name, in `top` for example.
 pub(crate) fn run_blocking(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new()
         .name(name.to_owned())
@@ -45,7 +46,6 @@ pub(crate) fn run_blocking(name: &str, work: impl FnOnce() + Send + 'static) -> 
         .map(drop)
 }
 
-/// Spawns a task on the current runtime.
 pub(crate) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {

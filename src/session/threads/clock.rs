@@ -19,7 +19,6 @@ pub(crate) fn now() -> Moment {
     Moment::at(Duration::try_from(now).unwrap_or(Duration::ZERO))
 }
 
-/// Returns the current moment.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Moment {
     static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -32,7 +31,7 @@ pub(crate) fn now() -> Moment {
 pub(crate) struct Latest(AtomicU64);
 
 impl Latest {
-    /// Records a moment.
+    /// Records a moment, unless a later one is recorded.
     pub(crate) fn raise(&self, moment: Moment) {
         // 64 bits of nanoseconds are 584 years.
         self.0.fetch_max(

@@ -11,6 +11,7 @@
 //! | `zk-journal` | one, from the first report on | calls subscribers and recorders |
 //! | `zk-spare` | one for a client whose lease is at risk | heartbeats over spare connections |
 //! | `zk-probe` | one for each server, near the end of a connect timeout | asks the server |
+//! | `zk-probe` | one after a spare connection that failed | connects to the server |
 //! | `zk-check` | one, before the first connection | shows that a thread can be started |
 //!
 //! The client library and its reactor start other threads.
