@@ -59,7 +59,6 @@ impl Deref for Grant {
 }
 
 impl GrantedLock {
-    /// Returns a lock that is granted in this session.
     pub(crate) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64)) -> Self {
         Self {
             held,
@@ -68,7 +67,6 @@ impl GrantedLock {
         }
     }
 
-    /// Returns the directory of its node.
     pub(crate) fn directory(&self) -> &LockPath {
         self.held.directory()
     }
@@ -78,7 +76,6 @@ impl GrantedLock {
         self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 
-    /// Returns the error of a loss for this reason.
     pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
         Lost {
             // If several locks are one value, the error names the lock that was lost first.
@@ -87,7 +84,6 @@ impl GrantedLock {
         }
     }
 
-    /// Returns the state of the lock.
     pub(crate) fn state(&self) -> LockState {
         self.held.state(self.session.lease.is_valid())
     }
@@ -109,7 +105,6 @@ impl GrantedLock {
         self.directory().user_child(&self.node())
     }
 
-    /// Returns the kind as which it is held.
     pub(crate) fn kind(&self) -> Kind {
         self.held.kind()
     }

@@ -2,9 +2,10 @@
 //! conversions of the lock share the hold. The shared state of a path and the layers above use this
 //! file. This file sends no request.
 //!
-//! [`Held`] makes no decisions. Each method that may end the hold builds an event, on which
-//! [`HoldState`] decides under a mutex. Then the same thread carries out the effects, one after the
-//! other, in the order that the [state](crate::protocol::hold) returns and explains:
+//! [`HoldState`] decides what an event changes. Each method of [`Held`] that may end the hold builds
+//! an event, on which the state decides under a mutex. Then the same thread carries out the
+//! effects, one after the other, in the order that the [state](crate::protocol::hold) returns and
+//! explains:
 //!
 //! ```text
 //!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
@@ -22,7 +23,12 @@
 //! effect belongs to one change of the state, and the session reads the state when it registers the
 //! hold, so that the later of two threads registers the changes of both. Panics of wakers are
 //! caught where the tasks wait ([`waker`](crate::session::threads::waker)), so the loop always
-//! ends. The session is kept alive until then, unless it was dropped before the first effect.
+//! ends. The loop keeps the session alive until then. If the session was dropped before, the
+//! effects on it do nothing.
+//!
+//! Three steps are outside this path. [`Held::register`] and [`Held::take_back`] drop the effects,
+//! because no caller has the hold then. Before the event that the node does not exist,
+//! `process_event` marks the node, so that no other hold of it reports that it is held.
 //!
 //! A query of the guard reads the clock, since the thread that reports losses may be late. So the
 //! methods `check_...` may change the state, and carry out the effects.
@@ -52,7 +58,9 @@ use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
 /// The node of a hold, as seen by this client's callers at its path, who share the node or get it
-/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, or is a query.
+/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, but for
+/// `mark_missing`, which comes before the event, `reserve`, which a conversion calls, and the query
+/// `is_missing`.
 pub(crate) trait PathNode: Send + Sync {
     /// Lets a hold leave the node, with the deletion that it needs. Returns the deletion that is
     /// left to do; `None` if another hold has the node, or the node is gone. Without a session, no
@@ -155,13 +163,14 @@ impl Held {
         })
     }
 
-    /// Registers the hold with its session. Returns `false` if the session has ended, without a
-    /// notification of the callers at its path.
+    /// Registers the hold with its session, before a caller has the lock: if the session has ended,
+    /// the hold is lost, but the effects of the loss are dropped. Returns `false` in that case,
+    /// without a notification of the callers at its path.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.update_registration(self);
         // The end of the session is checked after the registration, because an end before the
-        // registration did not notify this lock. The effects of the loss are dropped, because no
-        // caller has the lock yet. The release of the grant takes the hold out of the path.
+        // registration did not notify this lock. The release of the grant takes the hold out of the
+        // path.
         let ended = session.end_reason();
         if let Some(reason) = ended {
             let _ = self.change(HoldEvent::Ended(reason));
@@ -264,7 +273,6 @@ impl Held {
         Arc::clone(self.state.borrow().node())
     }
 
-    /// Returns the kind of the hold.
     pub(crate) fn kind(&self) -> Kind {
         self.state.borrow().kind()
     }
@@ -414,12 +422,10 @@ impl Held {
         self.set(HoldState::end_write);
     }
 
-    /// Records that the caller has received the lock.
     pub(crate) fn set_received(&self) {
         self.received.store(true, Ordering::Release);
     }
 
-    /// Returns whether the caller has received the lock.
     pub(crate) fn is_received(&self) -> bool {
         self.received.load(Ordering::Acquire)
     }
@@ -434,7 +440,6 @@ impl Held {
         self.revocation_requested.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the lock is lost or released.
     pub(crate) fn is_lost_or_released(&self) -> bool {
         self.state.borrow().is_lost_or_released()
     }
@@ -444,7 +449,9 @@ impl Held {
         self.handle_event(HoldEvent::NodeDeleted { node });
     }
 
-    /// Handles an event. Returns `false` if the state refuses it.
+    /// Passes an event to the state, and carries out the resulting effects, for every event but a
+    /// release, which may have a receiver of its result. Returns `false` if the state refuses the
+    /// event.
     pub(crate) fn handle_event(self: &Arc<Self>, event: HoldEvent) -> bool {
         self.process_event(event, None)
     }
@@ -468,23 +475,26 @@ impl Held {
         }
     }
 
+    /// Changes the state under its mutex, and wakes no task. After a loss, `Effect::WakeWaiters`
+    /// wakes the tasks that wait, once the other holds of the node and the session know of it.
     fn set(&self, change: impl FnOnce(&mut HoldState)) {
-        // The change wakes no receiver. `Effect::WakeWaiters` wakes them after a loss, once the
-        // other holds of the node and the session know of it.
         self.state.send_if_modified(|state| {
             change(state);
             false
         });
     }
 
+    /// Passes an event to the state. Carries out no effect, and so wakes no task: the caller carries
+    /// out the returned effects, or drops them.
     fn change(&self, event: HoldEvent) -> Effects {
         let mut effects = Effects::default();
         self.set(|state| effects = state.on(event));
         effects
     }
 
-    /// Passes an event to the state, and carries out the resulting effects in order. `done`
-    /// receives the result of a release. Returns `false` if the state refuses the event.
+    /// Passes an event to the state, and carries out the resulting effects in order, among them the
+    /// one that wakes the tasks that wait for the loss. `done` receives the result of a release.
+    /// Returns `false` if the state refuses the event.
     fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<ReleaseReply>) -> bool {
         // The ticket is created before the change, and is kept to the end, so that a flush counts
         // the node before other code can see the lock as released or lost.

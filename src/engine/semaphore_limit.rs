@@ -124,13 +124,12 @@ fn read_both(
     async move { tokio::join!(leases, limit) }
 }
 
-/// Reads the limit. The request is sent when this is called.
+/// Reads the limit. The request is sent when this is called, and so together with others of the
+/// caller.
 fn read_limit(
     semaphore: &SemaphoreOptions,
     handle: &zk::Client,
 ) -> impl Future<Output = Result<LimitData, zk::Error>> + use<> {
-    // The request is sent here and not in the future below, so that it leaves together with the
-    // others.
     let data = handle.get_data(semaphore.limit.server());
     async move {
         match data.await {

@@ -72,8 +72,9 @@ pub(crate) struct SharedState {
 pub(crate) struct AttemptRecord {
     /// The progress of the attempt under way.
     pub(crate) progress: Option<ProgressReceiver>,
-    /// The ticket of an attempt that its callers have abandoned, until the task has released its
-    /// possible grant.
+    /// The ticket of an attempt that its callers have abandoned. The departure of the last caller
+    /// sets the ticket ([`SharedPath::remove_caller`]). The task takes it by [`end`](Self::end), and
+    /// drops it once the attempt is cancelled and its grant, if any, is released.
     abandoned: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
@@ -124,7 +125,6 @@ pub(crate) struct NewLock<'a> {
     pub(crate) cleanup: &'a Cleanup,
     /// The directory of the node.
     pub(crate) directory: LockPath,
-    /// The number of the hold.
     pub(crate) number: HoldNumber,
     pub(crate) state: HoldState,
     /// The two numbers of the fencing token.
@@ -147,7 +147,7 @@ impl SharedPath {
         })
     }
 
-    /// Returns the holds of this client at the path, the oldest first.
+    /// Returns the holds of this client at the path, in the order of [`PathState::holders`].
     pub(crate) fn holders(&self) -> Vec<LocalOwner> {
         self.state.lock().path.holders().cloned().collect()
     }
@@ -371,8 +371,9 @@ impl SharedPath {
                 .count_grant(&session, token);
             served
         };
-        // All holds are registered before a caller has the lock. Otherwise the first caller could
-        // release the lock while the session has no hold of the node to check.
+        // All holds are registered before a caller has the lock, because a hold that is lost at its
+        // registration wakes no task. Besides, the first caller could otherwise release the lock
+        // while the session has no hold of the node to check.
         for (_, other) in served.iter().skip(1) {
             other.held.register(&session);
         }
@@ -495,7 +496,8 @@ impl NodeEntry {
         let (number, now) = (held.number, clock::now());
         let mut state = self.path.state.lock();
         // The flag is read once, because another thread may set it at any moment without the mutex.
-        // If it is set while the node still has its holds, this hold leaves below by itself.
+        // If it is set before `notify_missing` has taken the holds out of the state, `released`
+        // below removes this hold, and `notify_missing` finds only the others.
         let is_missing = self.is_missing();
         let healthy = healthy.filter(|_| !is_missing);
         let next = state
@@ -543,7 +545,8 @@ impl PathNode for NodeEntry {
                 NodeAfter::Delete => return Some(deletion),
             };
             // The session knows the next hold before it forgets the last one, so that heartbeats
-            // check the node all the time.
+            // check the node all the time. The grant is sent after that, because a hold that is
+            // lost at its registration wakes no task.
             let is_registered = grant.held.register(&grant.session);
             drop(taken_back.take());
             if !is_registered {

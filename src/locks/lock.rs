@@ -1067,7 +1067,9 @@ pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
 /// before the grant reached the caller.
 const UNSEEN_LEASES: u32 = 3;
 
-/// Acquires a lock.
+/// Acquires a lock for a call, from the report of its beginning to that of its result. Logs a
+/// warning if the call waits for a hold of its own client, and acquires again if the lock was lost
+/// before the caller received it.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
     check_lease(&ask, path_lock.path.user())?;
     // The value marks the call as waiting until this function ends, for the warning of a call that

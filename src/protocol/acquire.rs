@@ -48,7 +48,6 @@ use crate::protocol::local_queue::Neighbour;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 
-/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireStep {
     /// Carry out a request.
@@ -213,8 +212,8 @@ impl NoGrant {
         match failure.kind {
             FailureKind::SessionGone => Some(Self::SessionGone),
             FailureKind::Refused(_) => Some(Self::Refused(failure.clone())),
-            // A pause would not help: the watches of a session belong to waiters, whose waits have
-            // no bound.
+            // A pause would not help: the watches of a session belong to waiters, revocations,
+            // persistent nodes, groups and directories, which need them for a time without a bound.
             FailureKind::TooManyWatches => Some(Self::TooManyWatches),
             FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => None,
         }
@@ -288,9 +287,7 @@ enum AfterPause {
     Create,
     /// Create a node in place of one that another process deleted.
     CreateAnother,
-    /// Create the directory.
     Parents,
-    /// List the directory.
     Look,
 }
 
@@ -445,8 +442,9 @@ impl Acquiring {
             }
             AcquireEvent::WatchFailed(failure) => match failure.kind {
                 // The predecessor was deleted before the wait began. The answer is definite, so it
-                // is not counted as a failure. But the attempt has not waited, so no count begins
-                // again either. Repetitions end, because each list has one contender less.
+                // is not counted as a failure. But the attempt has not waited, so neither counter
+                // is reset. Repetitions end, because each list has fewer contenders ahead of the
+                // own node.
                 FailureKind::NoNode => AcquireStep::Do(AcquireRequest::List),
                 // A list comes before another watch, because the predecessor may have changed in
                 // the pause.

@@ -146,7 +146,6 @@ pub(crate) enum CounterEvent {
     },
 }
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterStep {
     Do(CounterRequest),

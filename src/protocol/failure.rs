@@ -24,7 +24,8 @@ use thiserror::Error;
 
 use crate::error::{Cause, RequestFailure};
 
-/// A server's answer to one request.
+/// The answer of a server to one request, or the failure of a request that was not answered, or not
+/// sent.
 #[derive(Debug)]
 pub(crate) enum Answer<T> {
     Is(T),

@@ -10,9 +10,10 @@
 //!   are still valid, but no further lock is granted (docs/protocol.md#suspended);
 //! - after its duration, 2/3 of T by default, the lease is *expired*, and all locks are lost.
 //!
-//! A heartbeat renews the lease while no other write does, each T/6 by default. Without a
-//! connection, [`SpareTries`] says when to send one by a separate connection
-//! (docs/protocol.md#spare-connection).
+//! While the session holds locks, a heartbeat is sent each T/6 by default, which renews the lease
+//! and checks the nodes. While the session only has nodes that wait, a heartbeat is sent when no
+//! other write has renewed the lease for that time. Without a connection, [`SpareTries`] says when
+//! to send a heartbeat by a separate connection (docs/protocol.md#spare-connection).
 //!
 //! # What renews a lease
 //! The reply to a *committed write* of the session renews it, counted from the moment the write was

@@ -50,7 +50,6 @@ impl AttemptNumber {
     }
 }
 
-/// A hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HoldNumber(AttemptNumber);
 

@@ -110,9 +110,10 @@ struct ClientNode<H> {
     kind: Kind,
     /// The holds of the node, by their numbers.
     holds: BTreeMap<HoldNumber, H>,
-    /// When the node was granted, and how many callers have had it since. Readers that waited for
-    /// it together count as one caller.
+    /// When the node was granted.
     since: Moment,
+    /// How many callers have had the node since its grant. Readers that waited for it together
+    /// count as one caller.
     holders: u32,
     /// Whether a hold has reserved the node for a conversion, which may replace the node on the
     /// servers.
@@ -121,7 +122,8 @@ struct ClientNode<H> {
 
 impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
-    /// (docs/protocol.md#hand-off).
+    /// (docs/protocol.md#hand-off). Callers check all other conditions first, because a holder that
+    /// is counted here takes its part of the bounds.
     fn count_holder(&mut self, bounds: HandOff, now: Moment) -> bool {
         // The bounds count from the grant, not from the last hand-off. Otherwise a busy client
         // could keep other processes waiting without a limit.
@@ -137,7 +139,8 @@ pub(crate) struct PathState<W, D, H> {
     hand_off: HandOff,
     /// The waiting callers of each kind.
     pub(crate) waiters: ByKind<Waiters<W, D>>,
-    /// The nodes by which the lock is held, and one whose deletion is about to be sent.
+    /// The nodes by which the lock is held, those that are kept for lost holds, and those whose
+    /// deletion is about to be sent.
     nodes: BTreeMap<NodeNumber, ClientNode<H>>,
 }
 
@@ -171,7 +174,6 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let open = self.waiters.of(Kind::Shared).open_node()?;
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
-        // The check of the bounds counts the reader, so it comes last.
         if healthy && node.count_holder(bounds, now) {
             return Some((open, hold));
         }
@@ -227,7 +229,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     /// Opens a node, except a node of readers while a writer waits: that writer found no open node
-    /// to close when it arrived.
+    /// to close when it arrived. Every node is opened by this function, whether its grant was for a
+    /// single call or for the waiting callers.
     fn open_unless_waited_for(&mut self, kind: Kind, node: NodeNumber) {
         if kind == Kind::Exclusive || !self.waiters.of(Kind::Exclusive).is_waited_for() {
             self.waiters.of_mut(kind).open(node);
@@ -306,7 +309,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     ///   when the last reader has left;
     /// - the node is open: no hold of it was lost, and no conversion has it;
     /// - a caller waits;
-    /// - the bounds allow another holder, whom the check counts.
+    /// - the bounds allow another holder.
     fn next_holder(
         &mut self,
         node: NodeNumber,
@@ -317,7 +320,6 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         if !healthy || !writers.is_open(node) || !writers.is_waited_for() {
             return None;
         }
-        // The bounds are checked last, since the check counts a holder.
         let may = self.nodes.get_mut(&node)?.count_holder(bounds, now);
         if may { writers.take_first() } else { None }
     }
@@ -391,9 +393,10 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         self.nodes.get(&open)?.holds.values().next()
     }
 
-    /// Returns all holds, those of older nodes first.
+    /// Returns all holds, first those of the nodes whose attempts began first.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
-        // The numbers of nodes rise with the arrival of the callers that were granted them.
+        // A node has the number of the attempt that was granted it, and these numbers rise in the
+        // order in which the attempts began.
         self.nodes.values().flat_map(|node| node.holds.values())
     }
 }

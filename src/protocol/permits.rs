@@ -41,7 +41,6 @@ use crate::protocol::acquire::{IfBusy, NoGrant, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name;
 
-/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PermitsStep {
     Do(PermitsRequest),
@@ -215,8 +214,10 @@ pub(crate) struct Taking {
     next: PermitsRequest,
     last_failure: Option<Failure>,
     failures: u32,
-    /// Whether the directory of leases is missing, and whether it has been created once.
+    /// Whether the directory of leases is missing, so that its creation comes before `next`.
     making: bool,
+    /// Whether the missing directory has been created once: if it is missing again, that counts as
+    /// a failure.
     made: bool,
 }
 

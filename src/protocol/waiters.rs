@@ -23,7 +23,7 @@ pub(crate) struct Arrival {
     /// `false` sorts before `true`, so that a caller whose lock was lost before the caller received
     /// it goes before later callers.
     is_new: bool,
-    /// The number of the caller, which the hold that the caller gets also has.
+    /// The number of the caller. A hold that is handed over to the caller has this number too.
     number: AttemptNumber,
 }
 
@@ -105,7 +105,6 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         Some(waiter)
     }
 
-    /// Removes the first waiting caller.
     pub(super) fn take_first(&mut self) -> Option<(Arrival, W)> {
         let at = *self.waiting.first_key_value()?.0;
         Some((at, self.take(at)?))
@@ -126,19 +125,16 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         self.open.is_none() && !self.attempt && self.waiting.is_empty()
     }
 
-    /// Records that an attempt has been started.
     pub(crate) fn attempt_begins(&mut self) {
         // The count distinguishes the callers that waited by now from later ones.
         self.attempt = true;
         self.attempts += 1;
     }
 
-    /// Records that the attempt is no longer under way.
     pub(crate) fn attempt_ends(&mut self) {
         self.attempt = false;
     }
 
-    /// Returns whether an attempt is under way.
     pub(crate) fn is_under_way(&self) -> bool {
         self.attempt
     }
@@ -153,7 +149,6 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         is_abandoned
     }
 
-    /// Returns whether a caller waits.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -180,7 +175,6 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         failed.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
-    /// Removes all waiting callers.
     pub(crate) fn take_all(&mut self) -> Vec<W> {
         // The order of arrival is kept, because the map is ordered.
         self.deadlines.clear();
@@ -190,7 +184,6 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
             .collect()
     }
 
-    /// Returns the first waiting caller.
     pub(crate) fn first(&self) -> Option<&W> {
         self.waiting.values().next().map(|waiting| &waiting.waiter)
     }
@@ -246,17 +239,14 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         self.open.take_if(|open| *open == node);
     }
 
-    /// Returns the node that callers may have next.
     pub(super) fn open_node(&self) -> Option<NodeNumber> {
         self.open
     }
 
-    /// Returns whether there is a node that callers may have next.
     pub(crate) fn has_open_node(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Returns whether the open node is this one.
     pub(crate) fn is_open(&self, node: NodeNumber) -> bool {
         self.open == Some(node)
     }

@@ -6,8 +6,9 @@
 //! never be granted. In a session, a fourth event ends each wait: the session ends, and the attempt
 //! continues in the next one ([`wait`]).
 //!
-//! A create is the exception. Once a create is sent, its answer is awaited, because only the answer
-//! shows whether there is a node to be deleted.
+//! Requests that create nodes are the exception: a create, and the transaction by which the head of
+//! a semaphore's queue takes its permits. Once such a request is sent, its answer is awaited,
+//! because only the answer shows whether there is a node to be deleted.
 //!
 //! A flush relies on the order in which an attempt ends (docs/protocol.md#flush). The nodes are
 //! passed to cleanup, which counts them by tickets, before the caller gets its result. If a create
@@ -76,8 +77,6 @@ pub(crate) enum End {
 
 /// How an attempt was stopped.
 pub(crate) enum Stopped {
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is
-    /// dropped.
     CallerGone(Option<Ticket>),
     OutOfTime,
     /// The request can never be granted.

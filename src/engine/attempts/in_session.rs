@@ -44,8 +44,8 @@ pub(crate) struct InSession<'a> {
     permit: Option<Arc<OwnedSemaphorePermit>>,
     pub(crate) stop: &'a mut Stop,
     pub(crate) acquiring: Acquiring,
-    /// The create that was sent and is not answered yet, and its id. A create is always awaited;
-    /// any other request may be dropped.
+    /// The create that was sent and is not answered yet, and its id. A create is always awaited, as
+    /// is the transaction of a semaphore's head. Any other request may be dropped.
     pub(crate) create: Option<(String, BoxFuture<'a, AcquireEvent>)>,
     /// The nodes that neither the state machine, which has finished, nor a hold owns, such as the
     /// node of a grant until a hold has it.
@@ -136,8 +136,10 @@ impl<'a> InSession<'a> {
         deleted: u32,
     ) -> Result<bool, End> {
         if why == FailureKind::NoNode {
-            // The next node will be at the end of the queue: the contenders ahead of it are not
-            // known yet, and a doubt requires another list.
+            // The next node of the attempt will be at the end of the queue: the contenders ahead of
+            // it are not known yet, and a doubt requires another list. If only the directory of a
+            // semaphore's leases is missing, the lock node keeps its place, and the next look shows
+            // the leases.
             self.looked_again = false;
             self.attempt.saw_ahead(None);
             self.attempt

@@ -286,7 +286,6 @@ impl<'a> InSession<'a> {
         }
     }
 
-    /// Carries out one request.
     async fn ask_at_head(
         &mut self,
         head: &mut AtHead<'a>,
@@ -393,6 +392,8 @@ impl<'a> InSession<'a> {
         };
         // The caller is answered before the outcome is known. In the caller's next try neither the
         // lock node nor the leases may count as live contenders (docs/protocol.md#live-contender).
+        // So both are marked before the answer: the lock node by its name, and the leases, which
+        // may not exist yet, by the ids of their creates.
         session.nodes.mark_leaving(path_lock.path.child(&head.lock));
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
@@ -401,10 +402,12 @@ impl<'a> InSession<'a> {
         // The outcome decides what is left: leases by name, or by id if it is unknown.
         let (event, _) = taken.await;
         let mut left = head.taking.on(event).into_orphans();
-        // A create whose outcome is still unknown counts until cleanup has found out.
+        // The ids of a transaction whose outcome is still unknown go to cleanup, too, before the
+        // marks above are dropped. Their creates count until cleanup has found out.
         left.extend(head.taking.abandon());
         self.pass_leases_to_cleanup(left);
         drop(abandoned);
+        // Whatever has stopped the attempt, its caller has an answer or has left by now.
         Err(End::CallerGone(ticket))
     }
 

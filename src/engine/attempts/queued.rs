@@ -30,7 +30,6 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// Starts an attempt.
     pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Self {
         let (pending, progress) = run::start(path_lock, ask, 1, Reply::Lock);
         Self {

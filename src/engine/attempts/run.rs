@@ -5,7 +5,7 @@
 //! session after another until the caller has its result.
 //! [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure, decides what to do next; the
 //! requests are in [`requests`]. To get permits, the attempt continues at the head of the queue, in
-//! [`permits`].
+//! [`permits_attempt`].
 //!
 //! ```text
 //!   run: wait for a slot --> contend: wait for a session --> follow: steps of `Acquiring` <--.
@@ -18,8 +18,9 @@
 //! a step is under way, the task also waits for the events that may [stop](Stop) the attempt.
 //!
 //! The main loop is [`InSession::follow`]. [`InSession::grant`] grants a lock. Every end of an
-//! attempt, or of its part in a session, goes through [`InSession::finish`], which passes the
-//! orphans to cleanup.
+//! attempt's part in a session goes through [`InSession::finish`], which passes the orphans to
+//! cleanup. An attempt that ends while it waits for a slot or for a session has nothing to clean up,
+//! and only sends its error ([`Attempt::send_error`]).
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -126,7 +127,7 @@ impl Attempt {
         async move {
             let mut stop = Stop::new(self.ask.budget, cancelled, Some(&self.path_lock));
             if let Err(end) = self.take_slot(&mut stop).await {
-                // Nothing has been sent, so there is nothing to clean up.
+                // No create has been sent, so there is nothing to clean up.
                 return drop(self.send_error(end));
             }
             // The future is boxed only here, so that the attempts that still wait for a slot, which
@@ -328,8 +329,9 @@ impl InSession<'_> {
         }
     }
 
-    /// Ends the attempt's part in the session; every end goes through here. Sends the caller the
-    /// result, if there is one, and passes the orphans to cleanup.
+    /// Ends the attempt's part in the session: sends the caller the result, if there is one, and
+    /// passes the orphans to cleanup. Every end goes through here, except a panic and the end of
+    /// the runtime, after which the drop of the value cleans up.
     async fn finish(mut self, result: Result<Granted, End>) {
         let end = match result {
             Ok(granted) => {
@@ -578,6 +580,11 @@ impl InSession<'_> {
     /// Grants the lock by the node `name`, which is first in the queue; for permits, continues at
     /// the head of the queue. Continues with `Outdated` if the list that showed the node as first
     /// is too old.
+    ///
+    /// A list is old after three heartbeat periods. On a link that is only slow, no list gets that
+    /// old before its grant. The answer takes less than two periods, because the lease would never
+    /// be valid otherwise, and the wait for the lease ends with the answer to the next heartbeat,
+    /// one period later at most.
     async fn grant(
         &mut self,
         name: &str,
@@ -681,7 +688,8 @@ async fn until_create(context: AttemptContext<'_>, if_busy: IfBusy) -> WindowSlo
         }
         let slot = context.session.windows.creates.slot().await;
         // During this wait an earlier attempt may have found the directory missing, and creates it.
-        // Then it is the turn of that attempt again.
+        // Then it is the turn of that attempt again. A notice to this waker is not needed: the next
+        // round asks with another waker, which replaces this one.
         let (wake, _) = oneshot::channel();
         if may_create(wake) {
             return slot;

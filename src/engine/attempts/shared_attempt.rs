@@ -128,6 +128,7 @@ fn try_now(path_lock: &Arc<PathLock>, ask: Ask) -> Option<Result<Hold, TryLockEr
 
 fn waiter(ask: Ask, reply: oneshot::Sender<Result<Grant, TryLockError>>) -> Waiter {
     let asked = match ask.budget {
+        // Not expected: a try has a separate attempt, and does not wait with others.
         Budget::Try { timeout } => timeout,
         Budget::Until { asked, .. } => asked,
         Budget::Forever => Duration::ZERO,
@@ -252,7 +253,10 @@ impl Task {
             if self.with_waiters(|waiters| waiters.wants_attempt()) {
                 // Requests that other threads have begun, such as the deletion of the client's last
                 // node, are sent first: a create ahead of that deletion would wait for it, and
-                // list.
+                // list. One yield usually suffices. A node is submitted before an attempt is
+                // wanted, so the cleanup task is ready by now, and the runtime polls ready tasks
+                // before one that yields. The cleanup sends a deletion in the poll in which it
+                // receives the node.
                 tokio::task::yield_now().await;
             }
             let Some(until) = self.work() else { return };

@@ -2,9 +2,10 @@
 //! [`protocol::counter`](crate::protocol::counter) (docs/protocol.md#counter-writes).
 //!
 //! A change is a read, and a write that names the version that was read. A write without an answer
-//! may have been carried out, so nothing is repeated here: each request is sent once
+//! may have been carried out, so the requests of a change are not repeated here: each is sent once
 //! ([`Repetition::try_once`]), and its failure is an event for [`Changing`], which sends the write
 //! again with the same version, reads what has become of it, or gives up with an unknown outcome.
+//! [`Counter::get`] changes nothing, so its read is repeated like others.
 //! The retry policy counts the failures in a row. Writes that others preceded are tried again after
 //! random pauses (docs/protocol.md#counter-tries).
 //!
@@ -44,7 +45,6 @@ impl Counter {
         self.path.user().to_owned()
     }
 
-    /// Returns the value.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<i64, AtomicLongError> {
         let counter = Arc::clone(self);
         let read = async move {

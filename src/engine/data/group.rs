@@ -1,11 +1,11 @@
 //! The members of a group: the children of its directory, with their data
 //! (docs/protocol.md#group-watch).
 //!
-//! A watch lists the directory, and reports the members if one has come or gone since its last
-//! report, which it sees by the zxid of the last such change. Otherwise it waits for an event, or
-//! polls if the session can watch no more, and lists again. An event is only a reason to look, so
-//! none can be missed. In a new session, whose server may lag behind the last one's, a `sync` comes
-//! first: a watch never reports an older state after a newer one.
+//! [`Group::changed`] lists the directory, and returns the members if one has come or gone since
+//! the state that its caller knows: the zxid of the last such change differs then. Otherwise the
+//! call waits for an event, or polls if the session can watch no more, and lists again. An event is
+//! only a reason to look, so no change can be missed. In a new session, whose server may lag behind
+//! the last one's, a `sync` comes first, so that no older state follows a newer one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,6 @@ use crate::values::path::LockPath;
 /// answered in order with them (docs/protocol.md#request-window).
 const AT_ONCE: usize = 64;
 
-/// The directory of a group.
 #[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) client: Arc<Core>,

@@ -27,7 +27,8 @@ use crate::session::reports::log;
 use crate::values::options::ParentNodes;
 use crate::values::path::LockPath;
 
-/// How many records a run reads, at most, to find the oldest.
+/// How many records a run reads, at most, to find the oldest. A run keeps fewer (`MAX_KEEP` of the
+/// recipe): if it kept as many as it reads, it would delete none.
 const MOST_READ: usize = 2_000;
 /// How many records are read in one flight. More requests would delay the heartbeats, which are
 /// answered in order with them (docs/protocol.md#request-window).
@@ -170,6 +171,8 @@ impl Records {
                         if self.make_directory().await {
                             continue;
                         }
+                        // Without its directory the record does not exist, and no request is left
+                        // that could create it. The error names the missing directory.
                         return Recorded::No(error);
                     }
                     // An earlier one of these requests has created the record, if its answer was
@@ -218,6 +221,8 @@ impl Records {
     /// deletion fails are left to the next run.
     pub(crate) async fn prune(&self, hold: &LockRef, keep: usize) {
         let (records, shared) = (self.clone(), hold.clone());
+        // The task is not detached, unlike that of a write. If the caller leaves, the lock is
+        // released, so the transactions would soon be rejected, and the next run prunes the rest.
         let pruned = self
             .client
             .tasks

@@ -104,7 +104,8 @@ pub(crate) struct ManagedNode {
 struct Outcome {
     /// The generation of the data that the node was last given.
     written: u64,
-    /// The generation of the data that the servers last refused.
+    /// The generation of the data that were last refused: by the servers, or by this client for
+    /// lack of room.
     refused: u64,
     /// Why the node does not exist.
     trouble: Option<PersistentNodeError>,
@@ -190,8 +191,9 @@ impl ManagedNode {
         self.set_outcome(|outcome| outcome.written = generation);
     }
 
-    /// Records that the servers have refused these data, which ends the calls that wait for them or
-    /// for earlier data.
+    /// Records that the servers have refused these data, or that the session has no room for the
+    /// node ([`has_no_room`](Stay::has_no_room)), which ends the calls that wait for these data or
+    /// for earlier ones.
     fn set_refused(&self, generation: u64, why: PersistentNodeError) {
         // The outcome is set first, so that a caller that sees the state `Refused` finds the
         // reason.
@@ -300,7 +302,9 @@ async fn keep(
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
-        // The path has one node. If that is this session's, no node of an earlier session is left.
+        // No node of an earlier session is left if its deletion was confirmed, or if this session
+        // has the node, because the path has only one. Otherwise `withdraw` looks for a node of the
+        // earlier sessions.
         earlier_node_may_exist &= stay.own.is_none();
         let room = stay.room.take();
         drop(stay);
@@ -360,9 +364,10 @@ struct Stay<'a> {
     late_write: Option<u64>,
     /// The generation of the data that were wanted at the last step.
     generation: u64,
-    /// Counts as work of the session from a create or a write until it is answered, over all its
-    /// repetitions: the supervisor gives a connection more time for its answers only if an answer
-    /// is waited for (docs/protocol.md#server-timeout).
+    /// Counts as work of the session while a create or a write waits for its answer, and in the
+    /// pause after one without an answer: the supervisor gives a connection more time for its
+    /// answers only if an answer is waited for (docs/protocol.md#server-timeout). A look, which
+    /// comes before the repetition of a write, does not count.
     work_in_progress: Option<watch::Receiver<()>>,
     /// The number of consecutive requests without an answer.
     failures: u32,
@@ -371,7 +376,6 @@ struct Stay<'a> {
     room: Option<NodeRoom>,
 }
 
-/// The next step.
 enum NextStep {
     Create,
     Look,
@@ -415,7 +419,8 @@ impl Stay<'_> {
                 // The step may be a wait, which the end of the session does not end by itself.
                 _ = session.ended() => break,
             };
-            // No write waits for its answer at these steps.
+            // Neither a create nor a write is under way in these steps. A write without an answer
+            // is repeated after a look, and counts again from then on.
             if matches!(next, NextStep::Look | NextStep::Wait(_)) {
                 self.work_in_progress = None;
             }
@@ -705,7 +710,8 @@ async fn withdraw(
     (created, room): (bool, Option<NodeRoom>),
     earlier_owners: &[i64],
 ) -> Result<(), PersistentNodeError> {
-    // This task has sent no create in this session, and left no node in an earlier one.
+    // No create of this task can have made a node in this session, and none is left of an earlier
+    // session.
     if !created && earlier_owners.is_empty() {
         return Ok(());
     }

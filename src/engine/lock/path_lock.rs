@@ -327,7 +327,7 @@ impl PathLock {
         }
     }
 
-    /// Returns how many bytes that has at most.
+    /// Returns the largest number of bytes that these data can have.
     pub(crate) fn most_data(&self) -> usize {
         self.options
             .data
@@ -508,7 +508,7 @@ impl PathLock {
         self.client.error(purpose, self.path.user(), why)
     }
 
-    /// Returns the same of a request for the lock itself.
+    /// Returns the error of a request for the lock itself that failed.
     pub(crate) fn failed(&self, why: impl Into<RequestFailure>) -> AcquireError {
         self.error(Purpose::Lock, why).into()
     }
@@ -521,7 +521,7 @@ impl PathLock {
         }
     }
 
-    /// Returns the same of a call whose client has ended.
+    /// Returns the error of a call whose client has ended.
     pub(crate) fn ended(&self) -> AcquireError {
         self.client.ended_error(&self.path)
     }

@@ -19,7 +19,7 @@ use crate::protocol::node_name::{Child, Kind, Naming, classify};
 use crate::protocol::numbers::SessionNumber;
 use crate::protocol::own_nodes::Gone;
 
-/// How many grants in a row need not have waited until the next node is expected to be first.
+/// The number of grants in a row without a wait after which the next node is expected to be first.
 const QUIET: u32 = 3;
 
 /// How many nodes that hold the lock are remembered. Of further ones, which are readers', the end
