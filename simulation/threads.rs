@@ -45,7 +45,8 @@ type Current = fn() -> Option<Arc<dyn Host>>;
 
 static CURRENT: OnceLock<Current> = OnceLock::new();
 
-/// Says how the thread that a simulation runs at present is found, once in a process.
+/// Sets how the thread that a simulation runs at present is found. Only the first call in a process
+/// has an effect.
 pub fn set_current(current: Current) {
     let _ = CURRENT.set(current);
 }
@@ -90,7 +91,7 @@ pub(crate) fn start(
     Ok(thread)
 }
 
-/// Ends a thread with its work, also by a panic.
+/// Ends a thread when its work ends, also by a panic.
 struct Over(Arc<dyn Host>);
 
 impl Drop for Over {
@@ -99,7 +100,7 @@ impl Drop for Over {
     }
 }
 
-/// There is no thread that may block.
+/// A simulation has no thread that may block.
 pub(crate) fn run_blocking(_name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     drop(work);
     Err(io::ErrorKind::Unsupported.into())
@@ -150,14 +151,14 @@ impl<F: Future> Future for On<F> {
 #[derive(Debug)]
 pub(crate) struct OfProcess<T> {
     of: PhantomData<fn() -> T>,
-    /// Not without a size: the address tells one value apart from another.
+    /// The type has a size, because values are told apart by their addresses.
     _size: u8,
 }
 
 type Values = BTreeMap<(u64, usize), Arc<dyn Any + Send + Sync>>;
 
 thread_local! {
-    // A simulation is one thread: the values go with it.
+    // A simulation is one thread, so the values are dropped with it.
     static VALUES: RefCell<Values> = const { RefCell::new(BTreeMap::new()) };
 }
 

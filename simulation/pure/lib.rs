@@ -1,4 +1,4 @@
-//! What of the library is pure: `src/protocol` and some files of the session, with their unit
+//! The pure part of the library: `src/protocol` and some files of the session, with their unit
 //! tests.
 
 #![allow(

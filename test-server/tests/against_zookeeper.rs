@@ -28,12 +28,13 @@ use zookeeper_test_server::{Builder, Match, Member, Op, Server, Version};
 
 /// Clients of a script.
 const ACTORS: usize = 3;
-/// How many operations are compared, unless the environment variable `OPERATIONS` says.
+/// How many operations are compared, unless the environment variable `OPERATIONS` sets another
+/// number.
 const OPERATIONS: u64 = 10_000;
 /// Scripts that are run in a row.
 const CASES: u32 = 20;
-/// Seeds that always run, beside one that is new every time, unless the environment variable `SEED`
-/// says.
+/// Seeds that always run, beside one that the environment variable `SEED` sets, or that is new
+/// every time.
 const SEEDS: [u8; 4] = [1, 2, 3, 4];
 
 /// A path below the script's root, as bytes; `None` is null.
@@ -277,7 +278,7 @@ fn item() -> impl Strategy<Value = Item> {
 }
 
 /// A create whose flags do not fit its number. All that may have a time to live have one: a
-/// `createTTL` without stops a real server for good.
+/// `createTTL` without one stops a real server for good.
 fn odd_create() -> impl Strategy<Value = Item> {
     let ops = prop_oneof![
         Just(op::CREATE),
@@ -331,7 +332,7 @@ fn auth() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Requests that no client sends, or no longer, or without a needed field.
+/// Requests that no client sends, or that no client sends any more, or that lack a field.
 fn odd_step() -> impl Strategy<Value = Step> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..6);
     prop_oneof![
@@ -347,8 +348,8 @@ fn odd_step() -> impl Strategy<Value = Step> {
                 op::MULTI, op::MULTI_READ, op::SET_ACL, op::SET_WATCHES2, op::SYNC, op::RECONFIG,
                 op::CHECK_WATCHES, op::GET_EPHEMERALS,
             ]), proptest::collection::vec(0..3u8, 0..6))
-            // The empty path is the server's root, of which the real one, shared, has had more
-            // children.
+            // The empty path is the server's root. That of the real server, which is shared, has
+            // had more children.
             .prop_filter("no whole read of the root", |(_, bytes)| !bytes.starts_with(&[0; 4]) || bytes.len() < 5)
             .prop_map(|(op, bytes)| Step::Malformed { op, bytes }),
     ]
@@ -407,9 +408,9 @@ struct Stage {
     addr: SocketAddr,
     root: String,
     actors: Vec<Raw>,
-    /// Which client a session belongs or belonged to.
+    /// The client to which a session belongs or belonged.
     owners: BTreeMap<i64, String>,
-    /// Transactions before this are none of the script's business.
+    /// Transactions before this one are not the script's.
     base: i64,
     last: i64,
 }
@@ -495,7 +496,7 @@ impl Stage {
     }
 
     fn set_watches(&self, ago: i64, lists: &[Option<Vec<Name>>]) -> Body {
-        // Early versions of 3.9 send events for nodes that may not be read, too.
+        // Early versions of 3.9 also send events for nodes that may not be read.
         let tells = is_early_3_9();
         let ago = if tells { 0 } else { ago };
         lists
@@ -587,7 +588,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Sends a check, which may have no reply: what comes before the reply to a ping is.
+    /// Sends a check, which may have no reply: what comes before the reply to a ping is the reply
+    /// to the check.
     fn check(&mut self, seen: &mut String, actor: usize, body: &Body) -> io::Result<()> {
         let raw = &mut self.actors[actor];
         let xid = raw.send(op::CHECK, body)?;
@@ -601,7 +603,7 @@ impl Stage {
         }
     }
 
-    /// Does a step; answers everything that could be seen of it.
+    /// Does a step; returns everything that could be seen of it.
     fn run(&mut self, actor: usize, step: &Step) -> io::Result<String> {
         let mut seen = String::new();
         match step {
@@ -613,7 +615,7 @@ impl Stage {
                 self.owners
                     .insert(self.actors[actor].session(), format!("client {actor}"));
             }
-            // Since 3.9.6 these are refused, and the test server does as that.
+            // Since 3.9.6 these are refused, also by the test server.
             Step::Check { .. } | Step::DeleteContainer { .. } if is_early_3_9() => {}
             Step::Check { .. } if !is_at_least([3, 9, 6]) => {
                 let (_, body) = self.request(step);
@@ -624,7 +626,8 @@ impl Stage {
             step => {
                 let (op, body) = self.request(step);
                 let answer = self.actors[actor].ask(op, &body);
-                // Refusals of what is unknown, and of credentials, end the connection in a moment.
+                // A refusal of an unknown request, or of credentials, ends the connection shortly
+                // after.
                 let ends = answer
                     .as_ref()
                     .is_ok_and(|(_, reply)| matches!(reply.error, -6 | -115));
@@ -664,7 +667,7 @@ impl Stage {
         let (events, reply) = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                // Whether by an end or a reset is a matter of the moment.
+                // Chance decides whether the connection ends with a reset.
                 let silent = error.kind() == io::ErrorKind::WouldBlock;
                 let what = if silent { "no reply" } else { "closed" };
                 let _ = write!(seen, "\n  client {actor}: {what} after {op}");
@@ -683,7 +686,7 @@ impl Stage {
             self.last = reply.zxid;
         }
         let zxid = self.zxid(reply.zxid);
-        // An error has a body where ZooKeeper trips over an operation of several.
+        // An error has a body where ZooKeeper fails at one of several operations.
         let broken = matches!(op, op::MULTI | op::MULTI_READ) && !reply.body.is_empty();
         let body = if reply.error == 0 || broken {
             self.body(op, &reply.body)
@@ -829,13 +832,13 @@ fn compare(
     Ok(())
 }
 
-/// Whether the real servers are of this version or a later one. They are not if they do not say
-/// theirs.
+/// Whether the real servers are of this version or a later one; `false` if they do not report their
+/// version.
 fn is_at_least(version: [u32; 3]) -> bool {
     peers::zookeeper().is_ok_and(|peer| peer.numbers() >= Some(version))
 }
 
-/// Whether the real servers are from 3.9 to 3.9.5. The test server is as 3.9.6.
+/// Whether the real servers are from 3.9 to 3.9.5. The test server behaves as 3.9.6.
 fn is_early_3_9() -> bool {
     is_at_least([3, 9, 0]) && !is_at_least([3, 9, 6])
 }
@@ -943,7 +946,7 @@ fn compared() -> Option<String> {
     })
 }
 
-/// Runs scripts on a server that is wrong on purpose, which must be noticed.
+/// Runs scripts on a server that is wrong on purpose. The comparison must notice that.
 fn is_caught(wrong: &Server) -> Result<(), String> {
     const SCRIPTS: u32 = 400;
     let real = real()?;
@@ -1074,7 +1077,8 @@ fn creates_number_the_children(addr: SocketAddr) -> io::Result<()> {
 
 /// How often a directory is replaced.
 const REPLACEMENTS: u32 = 400;
-/// How long one takes at most: the other client's thread may be kept waiting while this one's runs.
+/// How long a replacement takes at most: the other client's thread may be kept waiting while this
+/// one's runs.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Replaces an empty directory, in one transaction or in two, as soon as it is empty. Returns the
@@ -1087,7 +1091,7 @@ fn replace(raw: &mut Raw, directory: &str, at_once: bool) -> io::Result<i64> {
         } else {
             raw.ask(op::DELETE, &delete(directory).1)?
         };
-        // A transaction that fails is answered like one that succeeds, but for its results.
+        // The reply to a transaction that fails differs from that to a success only in the results.
         let done = reply.error == 0 && (!at_once || Parse(&reply.body).i32() == op::DELETE);
         if done {
             if !at_once {
@@ -1176,7 +1180,8 @@ fn word(addr: SocketAddr, word: &[u8]) -> io::Result<String> {
     let mut stream = raw::dial(addr)?;
     stream.write_all(word)?;
     let mut text = String::new();
-    // The word of a number may be answered before all of it is read, and the connection reset.
+    // A word that a number follows may be answered before the whole number is read, and the
+    // connection is then reset.
     match stream.read_to_string(&mut text) {
         Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
         _ => Ok(text),
@@ -1212,7 +1217,8 @@ fn auth_is_early(addr: SocketAddr) -> io::Result<bool> {
     Ok(replies == [(101, 0), (100, 0)])
 }
 
-/// A write behind a `setACL` is held to the old list, and the next one to the new list.
+/// A write behind a `setACL` is checked against the old list, and the next one against the new
+/// list.
 fn acl_is_late(addr: SocketAddr) -> io::Result<bool> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let path = unique_path("r");
@@ -1283,10 +1289,10 @@ fn races_lost(addr: SocketAddr, attempts: usize) -> io::Result<[usize; 4]> {
     Ok(lost)
 }
 
-/// A member without the others serves reads to clients that allow for it, and nothing to the
-/// others.
+/// A member that is cut off serves reads to clients that accept a read-only member, and serves no
+/// other client.
 fn is_read_only(addr: SocketAddr) -> io::Result<()> {
-    // A real one stays silent until it knows that the others are gone.
+    // A real member stays silent until it knows that the others are gone.
     let read_only = || (word(addr, b"isro").ok()? == "ro").then_some(());
     poll_until("read-only mode", SOON, read_only).map_err(io::Error::other)?;
     assert!(
@@ -1329,7 +1335,7 @@ fn owners(addr: SocketAddr, other: SocketAddr) -> io::Result<Vec<Raw>> {
         Ok(raw)
     });
     let mut owners: Vec<Raw> = owners.into_iter().collect::<io::Result<_>>()?;
-    // The first member has applied all of it then.
+    // After the sync, the first member has applied both creates.
     for raw in &mut owners[..1] {
         raw.call(op::SYNC, &Body::new().string("/"));
     }
@@ -1390,7 +1396,7 @@ fn lines(word: &str, text: &str) -> BTreeSet<String> {
             ("dump", _) if line.contains("expire at") => "expire at".to_owned(),
             _ => numbers(line),
         });
-    // How many paths there are, and when a session expires, is a matter of the moment.
+    // The number of paths and the time at which a session expires differ by chance.
     lines
         .filter(|line| !line.ends_with("_per_namespace"))
         .collect()
@@ -1454,7 +1460,7 @@ fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Compares what two members say that are one thing in their ensembles.
+/// Compares the answers of two members with the same role in their ensembles.
 fn members_say_the_same(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
     for name in [
         "ruok", "isro", "srvr", "stat", "cons", "mntr", "dirs", "wchs", "dump", "hash", "crst",
@@ -1547,7 +1553,7 @@ fn is_left([follower, other, leader]: [SocketAddr; 3]) -> io::Result<()> {
             assert_eq!(exists.error, -101, "{op} from {from} to {to}");
             end(new)?;
         }
-        // Events go to the old connection, too, and it may close the session.
+        // Events go to the old connection too, and the old connection may close the session.
         let (mut old, mut new) = moved(&path)?;
         new.create(&path, 1);
         assert_eq!(old.recv()?.event(), (1, 3, path));
@@ -1590,7 +1596,7 @@ fn members_report_their_roles(real: &ZooKeeper, ours: &Server) -> io::Result<()>
     members_say_the_same(pairs[1].0, pairs[1].1)
 }
 
-/// Sends requests that no client of today sends: null paths with odd flags, reads in a multi,
+/// Sends requests that no present client sends: null paths with odd flags, reads in a multi,
 /// watches on null and relative paths. Returns the errors, with what follows them.
 fn odd_requests(addr: SocketAddr) -> io::Result<Vec<String>> {
     let null = || Body::new().buffer(None);
@@ -1721,7 +1727,7 @@ fn add_on_both(suite: &mut Suite, name: &str, behaviour: fn(SocketAddr) -> io::R
         behaviour(Server::start()?.addr())
     });
     suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
-        // The server is a new one, because the scripts compare how many children a root has had.
+        // The server is new, because the scripts compare how many children a root has had.
         let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
         behaviour(real.address(0)).map_err(|error| error.to_string())
     });
@@ -1922,7 +1928,7 @@ fn main() {
     suite.add_needing("zookeeper", "races_are_lost", peers::zookeeper(), |_| {
         // The server is a new one, because the transactions of the scripts are counted.
         let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
-        // On an idle server the last one is lost in two of a hundred attempts.
+        // On an idle server, the race of `closeSession` is lost in two of a hundred attempts.
         let (mut lost, mut attempts) = ([0; 4], 0);
         while lost.contains(&0) && attempts < 4000 {
             let more = races_lost(real.address(0), 100).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The client that this server was written for sees what it would see of ZooKeeper.
+//! The client for which this server was written sees what it would see of ZooKeeper.
 #![expect(
     clippy::unwrap_used,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"

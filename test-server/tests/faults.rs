@@ -1,4 +1,4 @@
-//! Every fault does what it says, seen from a client that speaks the protocol by hand.
+//! Every fault does what its documentation says, as seen by a client that writes each frame itself.
 
 #![expect(
     clippy::unwrap_used,
@@ -750,7 +750,7 @@ fn outsider_changes_the_tree() {
     assert!(!server.expire_session(raw.session()));
 }
 
-/// The least executor there can be: futures of the server need no runtime.
+/// A minimal executor: futures of the server need no runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -794,8 +794,8 @@ fn waiting_needs_no_runtime() {
 fn unread_replies_block_further_requests() {
     let (server, mut raw) = server();
     server.create("/big", vec![b'x'; 1 << 20]).unwrap();
-    // Replies that are not read stop the processing of further requests long before memory is a
-    // matter.
+    // Replies that are not read stop the processing of further requests long before they take much
+    // memory.
     for _ in 0..500 {
         raw.send(op::GET_DATA, &Body::path_watch("/big", false))
             .unwrap();
@@ -813,7 +813,7 @@ fn unread_replies_block_further_requests() {
     }
 }
 
-/// "Never" may be said by the longest time there is.
+/// The longest possible time may stand for "never".
 #[test]
 fn longest_durations_do_no_harm() {
     let longest = Duration::MAX;

@@ -1,9 +1,9 @@
 //! Random and mutated bytes on many connections. No thread of the server panics, a client that
-//! keeps to the protocol is served within a bound, what the server keeps is bounded, and it says
-//! why it closes a connection.
+//! keeps to the protocol is served within a bound, what the server keeps is bounded, and the server
+//! logs why it closes a connection.
 //!
-//! The environment variable `FUZZ_SECONDS` says for how long it runs (3 s by default), `FUZZ_SEED`
-//! which bytes are sent (others in every run by default).
+//! The environment variable `FUZZ_SECONDS` sets how long the test runs (3 s by default), and
+//! `FUZZ_SEED` which bytes are sent (by default, others in every run).
 
 #![expect(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use test_support::Random;
 use zookeeper_test_server::{LogEntry, LogKind, Reason, Server, Version, View};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Within what the witness is served, on a machine that is busy with other work, too.
+/// The time within which the witness is served, also on a busy machine.
 const BOUND: Duration = SOON;
 const T: i32 = 40_000;
 /// The session timeout of the witness, which sends nothing while this process gets no processor.
@@ -40,7 +40,7 @@ const MAX_QUEUED: usize = 4 << 20;
 /// The log and the history have 16 MiB of text and 100,000 entries each; the rest is the tree, what
 /// waits in queues, and what the allocator keeps.
 const MEMORY: usize = 384 << 20;
-/// The hash of `super:admin`, whom no access control list that a peer sets can lock out.
+/// The hash of `super:admin`, which no access control list of a peer can lock out.
 const SUPER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
 /// All but the close of a session, after which there is little to say.
@@ -117,7 +117,7 @@ fn panics() -> Vec<String> {
         .clone()
 }
 
-/// Makes requests, right ones and others.
+/// Makes valid and malformed requests.
 struct Bytes(Random, u64);
 
 impl Bytes {
@@ -125,7 +125,8 @@ impl Bytes {
         self.0.below(times) == 0
     }
 
-    /// Whether a part is to be odd: of a server that is sent less that is odd, more is reached.
+    /// Whether a part is to be malformed. The fewer parts are, the more of the server's code is
+    /// reached.
     fn is_odd(&mut self) -> bool {
         self.one_in(self.1)
     }
@@ -320,7 +321,7 @@ impl Bytes {
         hello(last_zxid, timeout, session, &password).0
     }
 
-    /// Spoils what a frame says.
+    /// Spoils the content of a frame.
     fn spoil(&mut self, body: &mut Vec<u8>) {
         for _ in 0..1 + self.index(3) {
             let at = self.index(body.len() + 1);
@@ -347,7 +348,7 @@ impl Bytes {
         }
     }
 
-    /// Puts the length before a frame; now and then another one.
+    /// Puts the length before a frame, or now and then a wrong length.
     fn framed(&mut self, body: &[u8]) -> Vec<u8> {
         let len = if self.is_odd() && self.one_in(10) {
             self.number()
@@ -357,7 +358,7 @@ impl Bytes {
         [&len.to_be_bytes(), body].concat()
     }
 
-    /// A frame that may be wrong in any way, the length of most of which is right.
+    /// A frame that may be wrong in any way. In most cases its length is right.
     fn frame(&mut self) -> Vec<u8> {
         let mut body = self.request();
         if self.is_odd() {
@@ -376,13 +377,13 @@ struct Peer {
 }
 
 impl Peer {
-    /// Sends what the system takes; returns whether the connection is there.
+    /// Sends what the system takes; returns whether the connection is still open.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let bytes = [&std::mem::take(&mut self.rest), bytes].concat();
         self.stream.write_all(&bytes).is_ok() && (!self.reads || self.read())
     }
 
-    /// Reads what has come; returns whether the connection is there.
+    /// Reads what has arrived; returns whether the connection is still open.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 64 << 10];
         loop {
@@ -502,8 +503,8 @@ impl Stage {
         }
     }
 
-    /// Makes a spoiled first frame ask for no session but a peer's: as in ZooKeeper, who asks for a
-    /// session closes its connection, even without its password.
+    /// Makes a spoiled first frame ask for no session but a peer's. As in ZooKeeper, a request for
+    /// a session closes the session's connection, even without the session's password.
     fn spare_others(&self, hello: &mut [u8]) {
         let Some(asked) = hello.get_mut(16..24) else {
             return;
@@ -548,8 +549,8 @@ impl Stage {
         }
     }
 
-    /// Sends one request of the right length, which is replied to, or the server says why it
-    /// closes.
+    /// Sends one request of the right length. The server replies, or logs why it closes the
+    /// connection.
     fn one_request(&mut self) {
         let mut raw = Raw::connect(self.addr, T).unwrap();
         let mut body = self.bytes.request();

@@ -14,7 +14,7 @@ fn path(path: &str) -> String {
     path.to_owned()
 }
 
-/// The events from a number on, each with its session, as far as sessions are among these.
+/// The events from a number on, each with its session.
 fn events(server: &Server, since: u64) -> Vec<(i64, Event)> {
     server
         .history(since)
@@ -182,7 +182,7 @@ fn clock_moves_by_hand() {
     assert_eq!(server.sessions().len(), 0);
 }
 
-/// Sessions that are opened then do not expire for good at every tick.
+/// Sessions that are opened at the clock's limit do not expire at each tick.
 #[test]
 fn clients_work_at_the_clocks_limit() {
     let server = Server::start().unwrap();

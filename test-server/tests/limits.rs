@@ -1,5 +1,5 @@
-//! The memory that a server keeps for clients that do not read, or are gone, and the reason that it
-//! gives when it closes a connection.
+//! The memory that a server keeps for clients that do not read, or are gone, and the reason that
+//! the server logs when it closes a connection.
 
 mod raw;
 
@@ -19,13 +19,13 @@ const MIB: usize = 1 << 20;
 /// The tests that measure the memory of the process run one at a time.
 static MEMORY: Mutex<()> = Mutex::new(());
 
-/// Runs a closure that may allocate about this many bytes at most.
+/// Runs a closure, which may allocate at most about this many bytes.
 fn takes_at_most(bytes: usize, what: impl FnOnce()) {
     let turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     takes_at_most_in(&turn, bytes, what);
 }
 
-/// Does the same in a turn that has begun.
+/// Does what [`takes_at_most`] does, in a turn that has begun.
 fn takes_at_most_in(_turn: &MutexGuard<'_, ()>, bytes: usize, what: impl FnOnce()) {
     let before = resident();
     what();

@@ -1,4 +1,4 @@
-//! Members of an ensemble, seen from clients that speak the protocol by hand.
+//! Members of an ensemble, as seen by clients that write each frame themselves.
 
 #![expect(
     clippy::unwrap_used,
@@ -125,7 +125,7 @@ fn sessions_move_between_members() {
     let mut moved = moves(&one, addrs[2], 0).unwrap();
     assert_eq!(moved.session(), one.session());
     assert!(exists(&mut moved, "/a"));
-    // Member 1 does not learn of it, before the leader refuses a write.
+    // The first connection's member does not learn of the move before the leader refuses a write.
     assert!(exists(&mut one, "/a"));
     one.send(op::DELETE, &Body::new().string("/a").i32(-1))
         .unwrap();
@@ -171,7 +171,7 @@ fn lagging_member_replies_with_the_past() {
     raw.create("/a", 0);
     server.set_member(0, Member::Behind);
     server.create("/a/b", "").unwrap();
-    // A watch that is set in the past sees what has happened since.
+    // A watch that is set at a member that lags behind reports what has happened since.
     let (events, children) = raw
         .ask(op::GET_CHILDREN, &Body::path_watch("/a", true))
         .unwrap();
@@ -233,8 +233,8 @@ fn isolated_member_only_reads() {
     server.set_member(0, CUT);
     other.create("/a", 0);
     assert!(!exists(&mut raw, "/a"));
-    // Requests behind a write have no reply, and a session that moves to another member is served
-    // there.
+    // A member that is cut off replies to no request behind a write. A session that moves to
+    // another member is served there.
     raw.send(op::CREATE, &Body::create("/b", b"", 0)).unwrap();
     let mut moved = moves(&raw, addrs[2], 0).unwrap();
     assert!(exists(&mut moved, "/a"));

@@ -1,4 +1,4 @@
-//! The server's answers, byte for byte, to a client that speaks the protocol by hand.
+//! The server's answers, byte for byte, to a client that writes each frame itself.
 
 #![expect(
     clippy::unwrap_used,
@@ -237,8 +237,8 @@ fn truncated_authentication_ends_connection() {
     assert!(closed(&mut raw));
 }
 
-/// No port that a server or a client's connection is given at random is that of a server that is
-/// stopped for a while.
+/// While a server is stopped, no other server and no connection of a client is given its port at
+/// random.
 #[test]
 fn stopped_server_keeps_its_port() {
     let server = Server::start().unwrap();
@@ -258,8 +258,8 @@ fn stopped_server_keeps_its_port() {
     assert_eq!(take(), ErrorKind::AddrInUse);
 }
 
-/// The port is taken by a listener that asks for it, and that may share it with a socket that does
-/// not listen.
+/// A listener that asks for the port of a stopped server gets it, because it may share the port
+/// with a socket that does not listen.
 #[test]
 fn restart_reports_taken_port() {
     let server = Server::start().unwrap();
@@ -915,7 +915,7 @@ fn super_user_may_do_everything() {
     raw.call(op::GET_DATA, &read);
 }
 
-/// Requests that almost make sense get further than noise.
+/// Requests that are almost valid get further than random bytes.
 fn almost() -> impl Strategy<Value = (i32, Vec<u8>)> {
     let op = prop_oneof![
         Just(op::CREATE),
@@ -958,8 +958,8 @@ const KEEPERS: [Version; 2] = [
     Version::ClickHouseKeeperWithoutContainers,
 ];
 
-/// The client does not learn of it, and its nodes stay until the old session expires
-/// (ClickHouse#116690).
+/// The client does not learn that its session was not restored, and its nodes stay until the old
+/// session expires (ClickHouse#116690).
 #[test]
 fn keeper_restores_no_session() {
     for version in KEEPERS {

@@ -148,7 +148,7 @@ pub fn poll_on(
     task(context);
 }
 
-/// A future that is a host's.
+/// A future that is polled on a host.
 pub struct On<F> {
     host: Option<Arc<Host>>,
     future: Pin<Box<F>>,

@@ -67,7 +67,7 @@ pub fn randoms() -> u64 {
     with(|sim| sim.randoms)
 }
 
-/// Nanoseconds of virtual time; `None` outside of a simulation.
+/// Returns the nanoseconds of virtual time; `None` outside of a simulation.
 pub fn elapsed() -> Option<u64> {
     let sim = SIM.get();
     if !sim.on {
@@ -76,7 +76,7 @@ pub fn elapsed() -> Option<u64> {
     let Some(start) = sim.start.filter(|_| !sim.asking) else {
         return Some(sim.elapsed);
     };
-    // Without a runtime at hand, tokio reads the clock of std, which calls this function.
+    // Without a runtime, tokio reads the clock of std, which calls this function.
     with(|sim| sim.asking = true);
     let elapsed =
         u64::try_from((tokio::time::Instant::now() - start).as_nanos()).unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! Counts the bytes that a thread has allocated and not freed: a simulation is one thread, so that
-//! what is left of it is what it leaks.
+//! Counts the bytes that a thread has allocated and not freed: a simulation is one thread, so what
+//! is left at its end has leaked.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,7 +14,7 @@ thread_local! {
 struct Counting;
 
 fn add(bytes: i64) {
-    // A thread that ends frees without its counter.
+    // A thread that ends also frees memory after its counter is gone.
     let _ = BYTES.try_with(|count| count.set(count.get() + bytes));
 }
 

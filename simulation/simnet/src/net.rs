@@ -24,8 +24,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes that may be under way or unread in one direction: the kernels' two buffers.
 const WINDOW: usize = 256 * 1024;
 
-/// A message that takes longer straggles: two of them in one round trip are longer than the client
-/// library waits for an answer with the shortest session timeouts.
+/// A message that takes longer is a straggler. Two stragglers in one round trip take longer than
+/// the client library waits for an answer with the shortest session timeouts.
 const STRAGGLES: Duration = Duration::from_millis(200);
 
 thread_local! {
@@ -73,7 +73,7 @@ struct LinkState {
     ways: [Direction; 2],
     dead: bool,
     fault: Option<Fault>,
-    /// When a message was sent last that takes long.
+    /// When the last straggler was sent.
     straggler: Option<Instant>,
     streams: Vec<(std::sync::Weak<Pipe>, std::sync::Weak<Pipe>)>,
 }
@@ -119,7 +119,7 @@ impl Net {
     pub fn is_here() -> bool {
         NET.with(|cell| cell.borrow().is_some())
     }
-    /// Returns a port that no other call answers.
+    /// Returns a port that no other call returns.
     pub fn free_port(&self) -> u16 {
         self.next_port
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -141,7 +141,7 @@ impl Net {
         };
         Duration::from_millis(rng.range(latency.min, most.max(latency.min + 1)))
     }
-    /// Returns the link with this name; made if there is none.
+    /// Returns the link with this name, which is made if there is none.
     pub fn link(&self, name: &str) -> Arc<Link> {
         let mut links = lock(&self.links);
         let number = links.len() as u64 + 1;
@@ -165,8 +165,7 @@ impl Net {
             })
         }))
     }
-    /// Returns the links of the machine that a link is of: those with the same name up to the last
-    /// hyphen.
+    /// Returns the links of a link's machine: those with the same name up to the last hyphen.
     pub fn links_of(&self, link: &Arc<Link>) -> Vec<Arc<Link>> {
         let links = lock(&self.links);
         let machine = |name: &str| {
@@ -191,7 +190,7 @@ impl Net {
 }
 
 impl Link {
-    /// Holds what flows that way, and what will, until [`heal`](Self::heal).
+    /// Holds what flows that way now and later, until [`heal`](Self::heal).
     pub fn hold(&self, way: Way) {
         lock(&self.state).ways[way as usize].held = true;
     }
@@ -200,7 +199,7 @@ impl Link {
         let now = Instant::now();
         lock(&self.state).ways[way as usize].slow = Some((now, now + ramp, now + time, most));
     }
-    /// Returns how long a message takes that is sent now.
+    /// Returns how long a message that is sent now takes.
     fn delay(&self, net: &Net, way: Way) -> Duration {
         let usual = net.delay();
         if usual > STRAGGLES {
@@ -208,8 +207,8 @@ impl Link {
         }
         usual + self.extra(way)
     }
-    /// Returns how long ago a message was sent last that takes long although nothing is broken.
-    /// `None` if none ever was.
+    /// Returns how long ago the last straggler was sent; `None` if none was. Stragglers take long
+    /// although nothing is broken.
     pub fn since_straggler(&self) -> Option<Duration> {
         lock(&self.state).straggler.map(|at| at.elapsed())
     }

@@ -18,7 +18,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn number(&mut self) -> u64 {
         interpose::mix(&mut self.0)
     }
@@ -28,7 +28,7 @@ impl Rng {
         low + self.number() % (high - low).max(1)
     }
 
-    /// True once in `n` times.
+    /// Returns `true` once in `n` times, on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.number() % n == 0
     }
@@ -66,8 +66,8 @@ fn runtime(seed: u64) -> tokio::runtime::Runtime {
     builder.build().unwrap()
 }
 
-/// Runs a future on this thread, as a host's, in virtual time and a network of its own. The
-/// thread-locals are what they were: a seed does not replay it.
+/// Runs a future on this thread, as a host's, in virtual time and a network of its own. The thread
+/// keeps its thread-locals, so a seed does not replay the run.
 pub fn here<T>(
     seed: u64,
     host: &Arc<Host>,
@@ -79,7 +79,7 @@ pub fn here<T>(
     let runtime = runtime(seeds.number());
     Net::enter(Some(Net::new(seeds.fork())));
     net(&Net::current());
-    // Tasks that are spawned without a host belong to that host, too.
+    // Tasks that are spawned without a host belong to that host too.
     let entered = host::enter(host);
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {

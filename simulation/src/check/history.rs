@@ -48,9 +48,10 @@ pub fn denied<'a>(
 /// of the deletion.
 const GOING_MS: u64 = 500;
 
-/// Returns whether a node of another contender was made below a path since then. The client makes
-/// this many for the call: further ones are of an earlier call, or were made again because there
-/// was no answer. So are nodes that the client deletes, or has just deleted.
+/// Returns whether there was a node of another contender below a path since then. The client makes
+/// this many nodes for the call. Further ones count as another contender's: they are of an earlier
+/// call, or were made again because there was no answer. So do nodes that the client deletes, or
+/// has just deleted.
 pub fn came<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,

@@ -231,7 +231,7 @@ impl Frame {
     }
 }
 
-/// How a connection greeted us.
+/// The server's reply to the first frame of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     pub timeout: i32,
@@ -262,12 +262,13 @@ pub fn hello(last_zxid: i64, timeout: i32, session: i64, password: &[u8]) -> Bod
 pub fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(addr)?;
     stream.set_nodelay(true)?;
-    // Far beyond any honest answer: a test that gets none fails instead of hanging.
+    // The timeout is far longer than any answer takes: a test without an answer fails instead of
+    // hanging.
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     Ok(stream)
 }
 
-/// The memory that the process takes, where the system says so.
+/// The memory that the process takes; `None` if the system does not report it.
 pub fn resident() -> Option<usize> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(pages.split(' ').nth(1)?.parse::<usize>().ok()? * 4096)
@@ -302,7 +303,7 @@ impl Raw {
         Self::open(addr, &hello(last_zxid, timeout, session, password))
     }
 
-    /// Begins a session, at a member that is read-only if need be.
+    /// Begins a session, if necessary at a read-only member.
     pub fn read_only(addr: SocketAddr, timeout: i32) -> io::Result<Self> {
         let mut hello = hello(0, timeout, 0, &[0; 16]);
         hello.0.pop();
@@ -340,7 +341,7 @@ impl Raw {
     }
 
     pub fn send(&mut self, op: i32, body: &Body) -> io::Result<i32> {
-        // Every server answers pings with their own number, whatever they were sent with.
+        // Every server replies to pings with the number -2, whatever number they were sent with.
         let xid = if op == op::PING { -2 } else { self.next_xid };
         self.next_xid += 1;
         self.send_as(xid, op, body)?;
@@ -359,7 +360,7 @@ impl Raw {
         })
     }
 
-    /// Sends a request; answers the notifications before its reply and the reply.
+    /// Sends a request; returns the notifications before its reply, and the reply.
     pub fn ask(&mut self, op: i32, body: &Body) -> io::Result<(Vec<Frame>, Frame)> {
         let xid = self.send(op, body)?;
         let mut events = Vec::new();
