@@ -107,7 +107,10 @@ pub const VARIANTS: &[Variants] = &[
         kinds: &[
             ("Connection", Common),
             ("NoAuth", Common),
-            ("Rejected", Rare),
+            (
+                "Rejected",
+                Free("the servers refuse a request of an acquire for its ACL only"),
+            ),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Common),
             ("MixedRecipes", Never(FOREIGN)),
@@ -158,7 +161,10 @@ pub const VARIANTS: &[Variants] = &[
         ],
         kinds: &[
             ("Connection", Never(ENDS)),
-            ("NoAuth", Rare),
+            (
+                "NoAuth",
+                Free("single requests are denied, and a downgrade is a transaction"),
+            ),
             ("Rejected", Free(REFUSED)),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Never(ENDS)),

@@ -367,7 +367,7 @@ mod tests {
         ] {
             match Servers::parse(given) {
                 Ok(servers) => {
-                    assert_eq!(servers.by_tls().err().as_deref(), Some(wrong), "{given}")
+                    assert_eq!(servers.by_tls().err().as_deref(), Some(wrong), "{given}");
                 }
                 Err(_) => assert_eq!(wrong, "", "{given}"),
             }
