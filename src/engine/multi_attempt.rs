@@ -214,6 +214,11 @@ impl MultiAttempt {
         // The losses of the members that are held. Each future resolves with the path lock and the
         // reason.
         let mut losses: Vec<BoxFuture<'static, (Arc<PathLock>, LostReason)>> = Vec::new();
+        // Two heartbeat periods after a wait for a member began, a heartbeat that was sent in the
+        // wait should have shown the nodes of the members that were held before. So another process
+        // does not delete each of these nodes, and the count of consecutive deletions begins again
+        // (docs/protocol.md#waiter-without-node).
+        let mut checked_after = Duration::MAX;
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
             // If another round asks for this member again, the node of this round may still have
@@ -226,22 +231,23 @@ impl MultiAttempt {
                 ticket = stop.caller_gone() => return Err(GivenUp::CallerGone(ticket)),
                 // A loss counts before a grant that is ready too, because all members have to be
                 // acquired again anyway.
-                (path_lock, reason) = first(&mut losses) => return Err(GivenUp::Lost(path_lock, reason)),
+                (path_lock, reason) = first(&mut losses) => {
+                    if began.elapsed() >= checked_after {
+                        self.deletions = Deletions::default();
+                    }
+                    return Err(GivenUp::Lost(path_lock, reason));
+                }
                 // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
             };
             let grant = granted.map_err(GivenUp::Denied)?;
-            let heartbeat_interval = grant.session.lease.rule.heartbeat_interval();
+            checked_after = grant.session.lease.rule.heartbeat_interval() * 2;
             let hold = Hold::new(Arc::clone(&member.path_lock), grant);
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);
-            // Two heartbeat periods after the wait began, a heartbeat that was sent in the wait has
-            // shown the nodes of the members that were held before. So another process does not
-            // delete each of these nodes, and the count of consecutive deletions begins again
-            // (docs/protocol.md#waiter-without-node).
-            let checked = began.elapsed() >= heartbeat_interval * 2;
-            if progress.has_waited() && checked && index > 0 && first_lost(&holds.0).is_none() {
+            let is_checked = began.elapsed() >= checked_after;
+            if progress.has_waited() && is_checked && index > 0 && first_lost(&holds.0).is_none() {
                 self.deletions = Deletions::default();
             }
         }

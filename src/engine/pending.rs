@@ -297,7 +297,7 @@ mod tests {
     /// Whether the call is observed or asks meanwhile changes nothing.
     // Shows: live-contender
     #[test]
-    fn wait_for_a_slot_is_a_wait() {
+    fn slot_wait_counts_as_wait() {
         let slots = Slots::new(1);
         let slot = slots.try_take().unwrap();
         let waits = || Some((Arc::clone(&slots), Kind::Exclusive));

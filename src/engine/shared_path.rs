@@ -234,14 +234,23 @@ impl SharedPath {
     }
 
     /// Returns whether a writer of this client blocks a writer that does not wait for others. A
-    /// lost hold does not block, even if its loss is not recorded yet. A grant on its way to a
-    /// caller does not block either: the caller may have left, so the servers are asked
-    /// (docs/protocol.md#live-contender).
+    /// lost hold does not block, even if its loss is not recorded yet. A grant on its way to the
+    /// last caller that waited does not block either: the caller may have left, so the servers are
+    /// asked (docs/protocol.md#live-contender).
     pub(crate) fn blocks_writer(&self) -> bool {
-        let holder = self.state.lock().path.open_hold(Kind::Exclusive).cloned();
+        let (holder, is_waited_for) = {
+            let state = self.state.lock();
+            let holder = state.path.open_hold(Kind::Exclusive).cloned();
+            (
+                holder,
+                state.path.waiters.of(Kind::Exclusive).is_waited_for(),
+            )
+        };
         // A holder that has just released the lock counts too: its node may go to a caller that
         // waits, or is not deleted yet.
-        holder.is_some_and(|holder| holder.held.is_received() && holder.held.check_lost().is_none())
+        holder.is_some_and(|holder| {
+            (holder.held.is_received() || is_waited_for) && holder.held.check_lost().is_none()
+        })
     }
 
     /// Handles a caller that may wait. Returns `Ok` if the caller is a reader that shares the open
@@ -384,16 +393,12 @@ impl SharedPath {
             .into_iter()
             .filter_map(|(waiter, grant)| waiter.send(grant).err())
             .collect();
-        if returned.len() == callers {
-            self.discount_grant(kind);
+        // A grant to readers is counted once for all of them. That of a writer is taken back by the
+        // release.
+        if kind == Kind::Shared && returned.len() == callers {
+            let mut state = self.state.lock();
+            state.attempt_records.of_mut(kind).discount_grant();
         }
-    }
-
-    /// Takes back the count of a grant whose callers have left. Otherwise a caller that came
-    /// meanwhile would take the grant for that of another contender.
-    fn discount_grant(&self, kind: Kind) {
-        let mut state = self.state.lock();
-        state.attempt_records.of_mut(kind).discount_grant();
     }
 }
 
@@ -500,6 +505,13 @@ impl NodeEntry {
         // below removes this hold, and `notify_missing` finds only the others.
         let is_missing = self.is_missing();
         let healthy = healthy.filter(|_| !is_missing);
+        let is_open = state.path.waiters.of(self.kind).is_open(self.number);
+        if self.kind == Kind::Exclusive && deletion.may_pass_on && is_open && !held.is_received() {
+            // The caller left before it received the grant, so a caller that came meanwhile must
+            // not take the grant for that of another contender. The grant of a lost hold, which
+            // passes no node on, was taken back at the loss.
+            state.attempt_records.of_mut(self.kind).discount_grant();
+        }
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
@@ -564,7 +576,6 @@ impl PathNode for NodeEntry {
                 // entered recursively, once for each caller that has left. Instead, the loop takes
                 // the node back from the caller's hold, and passes it on.
                 Err(grant) => {
-                    self.path.discount_grant(self.kind);
                     held = Arc::clone(&grant.held);
                     deletion = held.take_back()?;
                     taken_back = Some(grant);
@@ -639,7 +650,9 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
-    use crate::error::LostReason;
+    use crate::engine::acquisition::Hold;
+    use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
+    use crate::error::{Lost, LostReason, ReleaseError};
     use crate::protocol::local_queue::Gone;
     use crate::session::contents::nodes::NodeOwner;
     use crate::session::leftovers::cleanup::CleanupQueue;
@@ -771,10 +784,41 @@ mod tests {
         drop(arrive_with_receiver(&path, &scene.cleanup));
         drop(holder);
         assert_eq!(grants(&path), 1, "a hand-over to a caller that has left");
+        let unpolled = arrive_with_receiver(&path, &scene.cleanup);
+        begin_attempt(&path);
+        path.granted(WRITERS, scene.writer(&path));
+        assert_eq!(grants(&path), 2, "a grant on its way");
+        let _waits = arrive_with_receiver(&path, &scene.cleanup);
+        assert!(path.blocks_writer(), "another caller waits");
+        drop(unpolled);
+        assert_eq!(grants(&path), 2, "the grant of the caller that waited");
+        drop(_waits);
         drop(arrive_with_receiver(&path, &scene.cleanup));
         begin_attempt(&path);
         path.granted(WRITERS, scene.writer(&path));
         assert_eq!(grants(&path), 1, "a grant to a caller that has left");
+    }
+
+    /// The queue of cleanup keeps the item of the release, as when the client's thread ends in that
+    /// moment.
+    #[tokio::test]
+    async fn release_ends_with_its_client() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let client = crate::Client::connect(&server.connect_string())
+            .await
+            .unwrap();
+        let asked = RequestedOptions::default();
+        let path_lock = client.path_lock("/lock", Recipe::Mutex, &asked).unwrap();
+        let release = Hold::new(path_lock, scene.writer(&path(HandOff::NONE))).release();
+        client.close().await.unwrap();
+        let released = tokio::time::timeout(Duration::from_secs(60), release).await;
+        let error = released.expect("the release ends").unwrap_err();
+        let is_closed = |lost: &Lost| lost.reason() == LostReason::Closed;
+        assert!(
+            matches!(&error, ReleaseError::Lost(lost) if is_closed(lost)),
+            "{error}"
+        );
     }
 
     /// Ends a hold.

@@ -7,7 +7,7 @@
 //! ```text
 //! // Shows: create-and-list, grant
 //! #[tokio::test]
-//! async fn create_and_list_go_out_in_one_flight() {
+//! async fn create_and_list_share_a_flight() {
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -364,7 +364,7 @@ async fn lost_lock_without_servers_is_unknown() {
 
 // Shows: once-record
 #[tokio::test]
-async fn run_has_the_state_of_its_lock() {
+async fn run_reports_its_locks_state() {
     let (server, [client]) = with_clients(start(), connect).await;
     // A run outlives its job, which has ended.
     let (sender, mut runs) = mpsc::unbounded_channel();
