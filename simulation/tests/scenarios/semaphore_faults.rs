@@ -187,13 +187,15 @@ async fn deleted_while_waiting(leases_change: bool) {
     let id = session(&client);
     let attempt = tokio::spawn(semaphore(&client, 1).acquire(SOON));
     let changes = async {
-        while leases_change {
+        if !leases_change {
+            std::future::pending::<()>().await;
+        }
+        loop {
             // The time is virtual. The head checks its node once a second.
             tokio::time::sleep(Duration::from_millis(100)).await;
             server.create(&format!("{LEASES}/other"), "").unwrap();
             server.delete(&format!("{LEASES}/other")).unwrap();
         }
-        std::future::pending().await
     };
     tokio::select! {
         () = deletes_heads(&server, id) => {}
