@@ -265,11 +265,12 @@ impl SharedPath {
     ) -> Result<Grant, Option<usize>> {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
-            let has_open_node = state.path.waiters.of(kind).has_open_node();
-            // The grant of the open node is not over yet, so a hand-over of that node shows this
-            // caller that the lock was busy.
+            // The grant of the open node is not over while a hold has the node, so it shows this
+            // caller that the lock was busy. The grant of a node that was released, but whose
+            // deletion is not on its way yet, shows nothing.
+            let is_granted = state.path.open_hold(kind).is_some();
             let grants = state.attempt_records.of_mut(kind).grants;
-            let grants = grants.saturating_sub(u64::from(has_open_node));
+            let grants = grants.saturating_sub(u64::from(is_granted));
             let waiter = Waiter { grants, ..waiter };
             state.path.wait(kind, at, waiter, deadline);
             let waiters = state.path.waiters.of(kind);
@@ -788,15 +789,45 @@ mod tests {
         begin_attempt(&path);
         path.granted(WRITERS, scene.writer(&path));
         assert_eq!(grants(&path), 2, "a grant on its way");
-        let _waits = arrive_with_receiver(&path, &scene.cleanup);
+        let another = arrive_with_receiver(&path, &scene.cleanup);
         assert!(path.blocks_writer(), "another caller waits");
         drop(unpolled);
         assert_eq!(grants(&path), 2, "the grant of the caller that waited");
-        drop(_waits);
+        drop(another);
         drop(arrive_with_receiver(&path, &scene.cleanup));
         begin_attempt(&path);
         path.granted(WRITERS, scene.writer(&path));
         assert_eq!(grants(&path), 1, "a grant to a caller that has left");
+    }
+
+    /// The thread that releases the lock is paused before the deletion of the node is on its way.
+    // Shows: live-contender
+    #[tokio::test]
+    async fn released_nodes_count_as_no_grant() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        for is_received in [false, true] {
+            let path = path(HandOff::NONE);
+            let mut receiver = arrive_with_receiver(&path, &scene.cleanup);
+            begin_attempt(&path);
+            path.granted(WRITERS, scene.writer(&path));
+            let grant = receiver.try_recv().unwrap().unwrap();
+            if is_received {
+                grant.held.set_received();
+            }
+            let deletion = grant.held.take_back().unwrap();
+            let deletion =
+                grant
+                    .held
+                    .path_node
+                    .pass_on(&grant.held, Some(&scene.session), deletion);
+            assert!(deletion.is_some() && has_open_node(&path, WRITERS));
+            let _waits = arrive_with_receiver(&path, &scene.cleanup);
+            let state = path.state.lock();
+            let granted = state.attempt_records.of(WRITERS).grants;
+            let waiter = state.path.waiters.of(WRITERS).first().unwrap();
+            assert_eq!(granted - waiter.grants, 0, "grants since it arrived");
+        }
     }
 
     /// The queue of cleanup keeps the item of the release, as when the client's thread ends in that
