@@ -19,16 +19,16 @@
 //! ```
 //!
 //! Several threads may run `process_event` at once, and one thread may re-enter it, because the
-//! waker of a waiting task may drop the guard. Both are safe: no mutex is held in that time, each
-//! effect belongs to one change of the state, and the session reads the state when it registers the
-//! hold, so that the later of two threads registers the changes of both. Panics of wakers are
-//! caught where the tasks wait ([`waker`](crate::session::threads::waker)), so the loop always
-//! ends. The loop keeps the session alive until then. If the session was dropped before, the
-//! effects on it do nothing.
+//! waker of a waiting task may drop the guard. Both are safe: no mutex is held while effects are
+//! carried out, each effect belongs to one change of the state, and the session reads the state
+//! when it registers the hold, so that the later of two threads registers the changes of both.
+//! Panics of wakers are caught where the tasks wait ([`waker`](crate::session::threads::waker)), so
+//! the loop always ends. The loop keeps the session alive until then. If the session was dropped
+//! before, the effects on it do nothing.
 //!
-//! Three steps are outside this path. [`Held::register`] and [`Held::take_back`] drop the effects,
-//! because no caller has the hold then. Before the event that the node does not exist,
-//! `process_event` marks the node, so that no other hold of it reports that it is held.
+//! Three steps are not in this diagram. [`Held::register`] and [`Held::take_back`] drop the
+//! effects, because no caller has the hold then. Before the event that the node does not exist,
+//! `process_event` marks the node, so that no other hold of the node reports the lock as held.
 //!
 //! A query of the guard reads the clock, since the thread that reports losses may be late. So the
 //! methods `check_...` may change the state, and carry out the effects.
@@ -58,13 +58,13 @@ use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
 /// The node of a hold, as seen by this client's callers at its path, who share the node or get it
-/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, but for
+/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, except
 /// `mark_missing`, which comes before the event, `reserve`, which a conversion calls, and the query
 /// `is_missing`.
 pub(crate) trait PathNode: Send + Sync {
-    /// Lets a hold leave the node, with the deletion that it needs. Returns the deletion that is
-    /// left to do; `None` if another hold has the node, or the node is gone. Without a session, no
-    /// other hold gets the node.
+    /// Lets a hold that needs this deletion leave the node. Returns the deletion that is left to
+    /// do; `None` if another hold has the node, or the node is gone. Without a session, no other
+    /// hold gets the node.
     fn pass_on(
         &self,
         held: &Arc<Held>,
@@ -76,8 +76,8 @@ pub(crate) trait PathNode: Send + Sync {
     /// needs one, is on its way, so that another attempt may start.
     fn hold_ended(&self, hold: HoldNumber);
 
-    /// Records that a hold of the node is lost: no further caller has the node. If the hold has
-    /// left its node, another attempt may start. A hold whose node is kept stays.
+    /// Records that a hold of the node is lost: no further caller gets the node. If the hold has
+    /// left its node, another attempt may start. A hold whose node is kept stays recorded.
     fn hold_lost(&self);
 
     /// Records that the node does not exist, which each hold that shares it finds out at its next
@@ -163,9 +163,9 @@ impl Held {
         })
     }
 
-    /// Registers the hold with its session, before a caller has the lock: if the session has ended,
-    /// the hold is lost, but the effects of the loss are dropped. Returns `false` in that case,
-    /// without a notification of the callers at its path.
+    /// Registers the hold with its session, before a caller has the lock. If the session has ended,
+    /// the hold is lost: then the effects of the loss are dropped, the callers at its path are not
+    /// notified, and this returns `false`.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.update_registration(self);
         // The end of the session is checked after the registration, because an end before the
@@ -344,8 +344,8 @@ impl Held {
         }) {
             return Ok(());
         }
-        // The event is refused after a loss, by the new end of the lease too. Without a loss, the
-        // lock was released.
+        // The event is refused if the lock was lost, even by the new end of the lease. If it was
+        // not lost, it was released.
         Err(self.check_lost().unwrap_or(LostReason::Closed))
     }
 
@@ -449,9 +449,9 @@ impl Held {
         self.handle_event(HoldEvent::NodeDeleted { node });
     }
 
-    /// Passes an event to the state, and carries out the resulting effects, for every event but a
-    /// release, which may have a receiver of its result. Returns `false` if the state refuses the
-    /// event.
+    /// Passes an event to the state, and carries out the resulting effects. For a release, call
+    /// [`release`](Self::release), which can report the result. Returns `false` if the state
+    /// refuses the event.
     pub(crate) fn handle_event(self: &Arc<Self>, event: HoldEvent) -> bool {
         self.process_event(event, None)
     }
@@ -492,8 +492,8 @@ impl Held {
         effects
     }
 
-    /// Passes an event to the state, and carries out the resulting effects in order, among them the
-    /// one that wakes the tasks that wait for the loss. `done` receives the result of a release.
+    /// Passes an event to the state, and carries out the resulting effects in order. One of them
+    /// wakes the tasks that wait for the loss. `done` receives the result of a release.
     /// Returns `false` if the state refuses the event.
     fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<ReleaseReply>) -> bool {
         // The ticket is created before the change, and is kept to the end, so that a flush counts
@@ -555,8 +555,8 @@ impl Held {
             }
             (Effect::LeaveNode, _) => self.path_node.hold_ended(self.number),
             (Effect::LoseNode, _) => self.path_node.hold_lost(),
-            // The loop in `process_event` handles `PassOn`. The other effects need a session, which
-            // was dropped here.
+            // The loop in `process_event` handles `PassOn`. The other effects need the session, and
+            // in this case it has been dropped.
             (
                 Effect::PassOn(_)
                 | Effect::UpdateSession
@@ -587,14 +587,14 @@ impl Held {
         self.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: self.directory.clone(),
-            // No caller of the path has the node next. A waiter of a fair lock with a separate node
+            // No caller of the path gets the node. A waiter of a fair lock with a separate node
             // may still be next, and cleanup hands the lock over to it.
             orphan: Orphan::Hold {
                 name: node.as_ref().to_owned(),
                 may_hand_over: may_pass_on,
             },
             number: self.number.attempt(),
-            // The attempt has freed its slot with the grant, because a holder does not count.
+            // The attempt has freed its slot with the grant, because a holder needs no slot.
             slot: None,
             done,
         });
@@ -643,8 +643,8 @@ mod tests {
     use crate::session::live::zk_session::SessionOptions;
     use crate::session::threads::waker;
 
-    /// A session that was never renewed, in which the lease of every lock has expired, and a lock
-    /// of it.
+    /// A session whose lease was never renewed, and so counts as expired, and a lock in that
+    /// session.
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
@@ -850,7 +850,8 @@ mod tests {
         registered(session, cleanup, number, state, Node::new(Cleanup::new().1))
     }
 
-    /// A session with a valid lease, a lock of it whose lease ends in an hour, and its node.
+    /// A session with a valid lease, a lock in that session whose own lease ends in an hour, and
+    /// the node of the lock.
     async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Node>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, queue) = Cleanup::new();
@@ -989,7 +990,7 @@ mod tests {
                 alone(&session, &cleanup, number, state)
             };
             let holds: Vec<_> = std::thread::scope(|threads| {
-                // Several, which wait for each other on their way to the registration.
+                // There are several threads, so that they wait for each other at the registration.
                 let registering: Vec<_> = (0..THREADS)
                     .map(|thread| thread * HOLDS..(thread + 1) * HOLDS)
                     .map(|numbers| threads.spawn(|| numbers.map(register).collect::<Vec<_>>()))

@@ -14,13 +14,13 @@
 //!                                             there is no open node and no attempt
 //!   granted  the attempt has a node --> the writer that has waited longest, or all readers
 //!            no caller waits        --> the node is released
-//!   pass_on  a hold is released     --> the writer that has waited longest has the node next
+//!   pass_on  a hold is released     --> the writer that has waited longest gets the node
 //!            other readers have it  --> the node stays
 //!            otherwise              --> the node is deleted, then `hold_ended`: the callers that
 //!                                       wait may have another attempt
 //! ```
 //!
-//! In two of these steps the order matters:
+//! Two rules apply to these steps:
 //! - A hold is added to the state before its session or its caller learns of it, so that each event
 //!   of the hold finds the hold there. A hold for the next holder of a node is registered before
 //!   the session forgets the previous hold. Otherwise the session would have no lock in between,
@@ -66,8 +66,8 @@ pub(crate) struct SharedState {
     pub(crate) attempt_records: ByKind<AttemptRecord>,
 }
 
-/// What is known of the attempts for the callers of one kind that wait together, of their grants
-/// and of their task.
+/// The attempts for the callers of one kind that wait together, the grants to callers of this kind,
+/// and the task that works for them.
 #[derive(Default)]
 pub(crate) struct AttemptRecord {
     /// The progress of the attempt under way.
@@ -78,7 +78,8 @@ pub(crate) struct AttemptRecord {
     abandoned: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
-    /// The number of grants of the lock that were not lost, and that callers have received.
+    /// The number of grants of the lock. A grant that is lost, or that no caller receives, is
+    /// subtracted again.
     grants: u64,
     /// The number of the session in which the lock was granted last.
     granted_in: SessionNumber,
@@ -194,7 +195,7 @@ impl SharedPath {
     ) -> Result<Grant, T> {
         loop {
             // The session is declared before the guard of the mutex, so that it is dropped after
-            // the mutex is unlocked. The last reference closes the session.
+            // the mutex is unlocked: the drop of the last reference closes the session.
             let session;
             let mut state = self.state.lock();
             let holder = state.path.open_hold(Kind::Shared);
@@ -220,7 +221,7 @@ impl SharedPath {
             held.register(session);
             let grant = Grant::new(held, session, token, How::Shared);
             // The session, or the node, may have ended before the hold was registered. Then the
-            // drop of the grant ends the hold, and the next pass finds no node to join.
+            // drop of the grant ends the hold, and the next iteration finds no node to join.
             if !grant.held.is_lost_or_released() {
                 return Ok(grant);
             }
@@ -359,8 +360,8 @@ impl SharedPath {
             let location = waiters
                 .first()
                 .map_or(Location::caller(), |waiter| waiter.location);
-            // The record of the hold named the first caller at the start of the attempt, which may
-            // have left since.
+            // Until now, the hold was recorded for the caller that was first when the attempt
+            // began. That caller may have left since.
             let holder = LocalOwner::new(&held, location);
             let waiting = state.path.granted(kind, number, holder);
             let node = NodeNumber::of_first_hold(number);
@@ -394,8 +395,8 @@ impl SharedPath {
             .into_iter()
             .filter_map(|(waiter, grant)| waiter.send(grant).err())
             .collect();
-        // A grant to readers is counted once for all of them. That of a writer is taken back by the
-        // release.
+        // A grant to readers is counted once for all of them. If a writer has left, the release of
+        // its grant corrects the count.
         if kind == Kind::Shared && returned.len() == callers {
             let mut state = self.state.lock();
             state.attempt_records.of_mut(kind).discount_grant();
@@ -487,7 +488,7 @@ enum NodeAfter {
 }
 
 impl NodeEntry {
-    /// Lets a hold leave the node, with this deletion.
+    /// Lets a hold that needs this deletion leave the node.
     fn after_release(
         &self,
         held: &Held,
@@ -508,9 +509,9 @@ impl NodeEntry {
         let healthy = healthy.filter(|_| !is_missing);
         let is_open = state.path.waiters.of(self.kind).is_open(self.number);
         if self.kind == Kind::Exclusive && deletion.may_pass_on && is_open && !held.is_received() {
-            // The caller left before it received the grant, so a caller that came meanwhile must
-            // not take the grant for that of another contender. The grant of a lost hold, which
-            // passes no node on, was taken back at the loss.
+            // The caller left before it received the grant, so a caller that has arrived in the
+            // meantime must not take the grant for that of another contender. The grant of a lost
+            // hold, which passes no node on, was subtracted at the loss.
             state.attempt_records.of_mut(self.kind).discount_grant();
         }
         let next = state
@@ -549,7 +550,7 @@ impl PathNode for NodeEntry {
     ) -> Option<Deletion> {
         let (mut held, mut deletion) = (Arc::clone(held), deletion);
         // The grant of a caller that has left, kept until the next hold is registered. By then the
-        // lock is released, so the drop only removes it from the session.
+        // hold is released, so the drop only removes the hold from the session.
         let mut taken_back: Option<Grant> = None;
         loop {
             let (waiter, grant) = match self.after_release(&held, session, &deletion) {
@@ -557,8 +558,8 @@ impl PathNode for NodeEntry {
                 NodeAfter::Stays => return None,
                 NodeAfter::Delete => return Some(deletion),
             };
-            // The session knows the next hold before it forgets the last one, so that heartbeats
-            // check the node all the time. The grant is sent after that, because a hold that is
+            // The session knows the next hold before it forgets the last one, so that no heartbeat
+            // misses the node. The grant is sent after that, because a hold that is
             // lost at its registration wakes no task.
             let is_registered = grant.held.register(&grant.session);
             drop(taken_back.take());
@@ -781,7 +782,7 @@ mod tests {
         let holder = receiver.try_recv().unwrap().unwrap();
         holder.held.set_received();
         assert!(path.blocks_writer(), "a holder");
-        // Nor does a hand-over count that no caller receives.
+        // A hand-over that no caller receives does not count either.
         drop(arrive_with_receiver(&path, &scene.cleanup));
         drop(holder);
         assert_eq!(grants(&path), 1, "a hand-over to a caller that has left");
@@ -830,7 +831,7 @@ mod tests {
         }
     }
 
-    /// The queue of cleanup keeps the item of the release, as when the client's thread ends in that
+    /// The queue of cleanup keeps the item of the release, as when the client's thread ends at that
     /// moment.
     #[tokio::test]
     async fn release_ends_with_its_client() {
@@ -855,7 +856,7 @@ mod tests {
     /// Ends a hold.
     type End = fn(&Arc<Held>);
 
-    /// The task was paused before it took the result.
+    /// The grant is lost while the task is paused before it takes the result.
     #[tokio::test]
     async fn grant_lost_early_reaches_no_caller() {
         let server = Server::start().unwrap();
@@ -1049,7 +1050,8 @@ mod tests {
         }
     }
 
-    /// The task of the reader was paused between the grant and this moment.
+    /// The hold of the reader has ended while its task was paused between the grant and the opening
+    /// of the node.
     // Shows: shared-read-node
     #[tokio::test]
     async fn ended_reader_is_not_joined() {
@@ -1061,7 +1063,7 @@ mod tests {
         assert!(!open(&readers, &reader));
         assert!(join(&readers).is_none(), "its node is on its way out");
         assert_eq!(scene.deleted(), 1);
-        // Another one opens its node.
+        // Another reader opens its node.
         let reader = scene.reader(&readers);
         assert!(open(&readers, &reader));
         let joined = join(&readers).unwrap();
@@ -1113,8 +1115,8 @@ mod tests {
         assert!(join(&readers).is_none());
     }
 
-    /// The answer about the node comes when its hold has passed the node on, and while the next one
-    /// passes it on, too.
+    /// The answer that the node is missing comes after the first hold has passed the node on, and
+    /// while the second hold passes it on, too.
     // Shows: node-deleted-by-hand
     #[tokio::test]
     async fn missing_node_reaches_later_holders() {
@@ -1152,7 +1154,8 @@ mod tests {
         }
     }
 
-    /// The attempts of the client that wait behind the node are notified by the session.
+    /// A lost hold, too, makes the session forget the node, so that the attempts of this client
+    /// that wait behind the node are notified.
     // Shows: node-deleted-by-hand
     #[tokio::test]
     async fn lost_holds_missing_node_is_forgotten() {
@@ -1171,7 +1174,8 @@ mod tests {
         assert_eq!(scene.deleted(), 0, "the node does not exist");
     }
 
-    /// The lease of the writer ends during its downgrade, which is about to notice.
+    /// The lease of the writer ends during its downgrade, which reserves the node before it notices
+    /// this.
     #[tokio::test]
     async fn ended_writer_reserves_no_node() {
         let server = Server::start().unwrap();
@@ -1217,7 +1221,7 @@ mod tests {
         }
     }
 
-    /// `max` also bounds readers that come at the same moment, and with a time beyond all clocks.
+    /// `max` also bounds readers that join at the same moment, even if the time is not bounded.
     #[tokio::test]
     async fn joining_readers_are_bounded() {
         let server = Server::start().unwrap();
@@ -1248,7 +1252,8 @@ mod tests {
         }
     }
 
-    /// A reader that holds the lock afterwards is notified, however the threads interleave.
+    /// A reader that joins while the node is reported as deleted is notified, however the threads
+    /// interleave.
     // Shows: shared-read-node
     #[tokio::test]
     async fn reader_joining_at_end_is_notified() {
@@ -1295,8 +1300,8 @@ mod tests {
         assert_eq!(second.held.check_lost(), Some(LostReason::NodeDeleted));
     }
 
-    /// Two readers were lost by the clock, and have their node until they are released, when the
-    /// servers say that it does not exist.
+    /// Two readers have lost the lock, and keep their node until they are released. Before that,
+    /// the servers report that the node does not exist.
     // Shows: node-deleted-by-hand
     #[tokio::test]
     async fn missing_node_reaches_every_reader_once() {
@@ -1401,14 +1406,14 @@ mod tests {
         drop(held);
     }
 
-    /// The same, and the node is marked while a reader is released.
+    /// The thread that learned of the end of the node marks it while a reader is released.
     // Shows: shared-read-node
     #[tokio::test]
     async fn released_hold_leaves_a_marked_node() {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let (readers, entry, held) = scene.marked_later();
-        // Released, with the effects not carried out yet.
+        // The hold is released, but the effects are not carried out yet.
         let deletion = held.take_back().unwrap();
         entry.mark_missing();
         assert_eq!(entry.pass_on(&held, Some(&scene.session), deletion), None);
@@ -1416,7 +1421,7 @@ mod tests {
         assert!(holders.is_empty(), "held: {}", holders[0].holds());
     }
 
-    /// However a hold ends, even during a conversion, none is left at its path.
+    /// However a hold ends, even during a conversion, its path no longer has it.
     #[tokio::test]
     async fn ended_hold_leaves_its_path() {
         use HoldEvent::{

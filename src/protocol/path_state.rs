@@ -1,5 +1,5 @@
 //! The state of one client's callers at one path: which callers wait, and which nodes and holds
-//! have the lock. [`PathState`] decides who has a node next, and when it is deleted. Pure.
+//! have the lock. [`PathState`] decides who gets a node next, and when it is deleted. Pure.
 //!
 //! ```text
 //!             granted          released, with another waiting; joined, if it is shared
@@ -24,7 +24,7 @@
 //!
 //! A hold leaves its node once, by the first of these:
 //! - [`released`](PathState::released): the hold needs its node deleted. The answer says whether
-//!   another caller has the node instead, and whether other holds stay.
+//!   another caller gets the node instead, and whether other holds stay.
 //! - [`node_missing`](PathState::node_missing): the servers say that the node does not exist. All
 //!   holds leave it.
 //! - [`hold_ended`](PathState::hold_ended): the hold has ended in another way.
@@ -123,7 +123,7 @@ struct ClientNode<H> {
 impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
     /// (docs/protocol.md#hand-off). Callers check all other conditions first, because a holder that
-    /// is counted here takes its part of the bounds.
+    /// is counted here uses up a part of the bounds.
     fn count_holder(&mut self, bounds: HandOff, now: Moment) -> bool {
         // The bounds count from the grant, not from the last hand-off. Otherwise a busy client
         // could keep other processes waiting without a limit.
@@ -163,7 +163,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         self.waiters.of_mut(kind).wait(at, waiter, deadline);
     }
 
-    /// Handles the arrival of a reader. `healthy` is whether it may be granted the open node now.
+    /// Handles the arrival of a reader. `healthy` is whether the session and the open node allow a
+    /// grant now.
     /// Returns that node and one of its holds if the reader may share it; a new hold for the reader
     /// must then [enter](Self::enter) the node. Returns `None` if the reader must wait, or ask the
     /// servers; then no later reader joins.
@@ -239,8 +240,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Handles the grant of a node to the attempt of the waiting callers. The first hold of the
     /// node is replaced by `hold`, which belongs to a caller. Returns the callers that get the
-    /// node: the first waiting writer, with `hold`, or all waiting readers, the others with further
-    /// holds. The list is empty if no caller waits.
+    /// node: the first waiting writer, or all waiting readers. The first of them has `hold`, and
+    /// each of the others needs another hold. The list is empty if no caller waits.
     pub(crate) fn granted(&mut self, kind: Kind, number: HoldNumber, hold: H) -> Vec<W> {
         let node = NodeNumber::of_first_hold(number);
         self.waiters.of_mut(kind).attempt_ends();
@@ -266,7 +267,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
     /// is whether another caller may have the lock now, as far as the session and the hold are
-    /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is
+    /// concerned. A caller that gets the node next must [enter](Self::enter) it. `Delete` is
     /// followed by [`hold_ended`](Self::hold_ended) or [`hold_lost`](Self::hold_lost), once the
     /// deletion is on its way.
     pub(crate) fn released(
@@ -301,7 +302,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         }
     }
 
-    /// Takes the caller that has a node next after its last hold has left; `None` if the node must
+    /// Takes the caller that gets a node next after its last hold has left; `None` if the node must
     /// be deleted (docs/protocol.md#hand-off). A hand-off requires all of these:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
     ///   revocation is requested, because another client then waits for the deletion of the node;
@@ -355,8 +356,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     fn close_node(&mut self, node: NodeNumber) {
-        // The entry, which has the kind of the node, may have been removed by now, so both kinds
-        // are asked.
+        // The entry, which has the kind of the node, may have been removed by now, so the node is
+        // closed for both kinds.
         self.waiters.of_mut(Kind::Exclusive).close_node(node);
         self.waiters.of_mut(Kind::Shared).close_node(node);
     }
@@ -461,7 +462,7 @@ mod tests {
         let waiters = path.waiters.of(kind);
         assert!(!waiters.is_under_way() && waiters.is_open(node(7)) && !waiters.is_open(node(8)));
         assert_eq!((path.open_hold(kind), holders(&path)), (Some(&7), vec![7]));
-        // The holder, and the other waiting caller.
+        // The holder and the other waiting caller are ahead of the last one.
         assert_eq!(path.waiters.of(kind).ahead_of_last(), 2);
         let waiters = path.waiters.of_mut(kind);
         assert_eq!(
@@ -505,7 +506,8 @@ mod tests {
         }
     }
 
-    /// Otherwise the writer would have to wait for all readers of this client that come meanwhile.
+    /// If the node stayed open, the writer would have to wait for all readers of this client that
+    /// arrive in the meantime.
     // Shows: shared-read-node
     #[test]
     fn waiting_writer_closes_the_readers_node() {
@@ -527,7 +529,7 @@ mod tests {
         assert_eq!(holders(&path), [1, 3]);
     }
 
-    /// The node is its hold's alone, as with a fair lock.
+    /// Only one hold ever has the node, as with a fair lock.
     #[test]
     fn closed_node_goes_with_its_hold() {
         let mut path = State::<()>::new(TWO);
@@ -542,7 +544,7 @@ mod tests {
         assert!(holders(&path).is_empty() && path.waiters.of(Kind::Exclusive).wants_attempt());
     }
 
-    /// By then the next holder has the node.
+    /// A hold tries to reserve a node that the next holder has by then.
     #[test]
     fn released_hold_reserves_nothing() {
         let kind = Kind::Exclusive;
@@ -600,8 +602,8 @@ mod tests {
         );
     }
 
-    /// A node that was granted to a call by itself is opened, unless others have an open one or are
-    /// about to.
+    /// A node that was granted to a single call is opened, unless this client has an open node or
+    /// is about to have one.
     #[test]
     fn sole_node_is_opened() {
         let kind = Kind::Exclusive;

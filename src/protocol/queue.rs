@@ -1,7 +1,8 @@
-//! The order of a lock directory's contenders: which is first, and which one another waits for.
+//! The order of a lock directory's contenders: which of them is first, and which one each of the
+//! others waits for.
 //! Pure.
 //!
-//! A list of the directory is read once, into a [`Queue`]: children that are no contenders are set
+//! A list of the directory is read once, into a [`Queue`]: children that are not contenders are set
 //! apart, and the contenders are sorted by their sequence numbers
 //! (docs/protocol.md#sequence-order). [`Queue::position`] then decides:
 //! - A writer, and each contender of a mutex, waits for the contender right before it.
@@ -16,12 +17,13 @@
 //! The numbers are the directory's count of creates, in 32 bits. Once a node has the largest,
 //! ZooKeeper 3.8.0 refuses further sequential creates, but those that were already on their way get
 //! negative numbers. A Java client, which sorts the names as text, would then take each newcomer
-//! for the first, and Go drops the sign. So a directory with a negative number is refused.
+//! for the first, and the Go client drops the sign. So a directory with a negative number is
+//! refused.
 //!
 //! Two numbers are equal only after a downgrade by Curator, which creates a read node with the
 //! number of the write node while that still exists. The reader is then before the writer. A server
-//! never gives equal numbers. If there are any of one kind, the names decide, so that all clients
-//! of this library agree.
+//! never gives equal numbers. If contenders of one kind have them, the names decide, so that all
+//! clients of this library agree.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -134,7 +136,7 @@ impl Queue {
     }
 
     /// Returns whether a contender of this client was to be deleted when the list arrived, and so
-    /// is no live one.
+    /// is not a live contender.
     pub(crate) fn is_leaving(&self, name: &str) -> bool {
         self.leaving.contains(name)
     }
@@ -183,8 +185,8 @@ impl Queue {
         let rank = self.rank(name)?;
         let own = self.contenders.get(rank)?;
         let predecessor = match own.kind {
-            // Each contender before this one excludes it, but waiting for the nearest is enough: a
-            // list follows its end, and shows the others that are left.
+            // Each contender before this one excludes it, but waiting for the nearest is enough:
+            // when that one is gone, the next list shows the others that are left.
             Kind::Exclusive => rank.checked_sub(1),
             // Readers do not exclude each other, so those in between are skipped.
             Kind::Shared => own.writer_before,
@@ -273,8 +275,8 @@ impl Queue {
             .map(|contender| (&*contender.name, contender.kind))
     }
 
-    /// Returns the contenders that hold the lock, or are about to: the readers that are first, or
-    /// else the first.
+    /// Returns the contenders that hold the lock, or are about to: the readers at the head of the
+    /// queue or, if a writer is first, that writer.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&str, Kind)> {
         // A writer that is first holds the lock alone.
         let readers = self
@@ -504,7 +506,7 @@ mod tests {
         assert!(queue.is_leaving(w) && !queue.is_leaving(u));
     }
 
-    /// Curator's own predicate, written after its `LockInternalsSorter` and drivers: the key is
+    /// Curator's own predicate, modelled on its `LockInternalsSorter` and drivers: the key is
     /// what follows the marker, sorted as text, equal keys in the order of the list. Every child
     /// counts.
     mod curator {

@@ -9,7 +9,7 @@
 //!                                        | ended, or stalled ------------------+
 //!                                        | credentials refused, or stopped
 //!                                        v
-//!                                      close: ends the session, waits for the servers' word
+//!                                      close: ends the session, waits for the confirmation
 //! ```
 //!
 //! A session ends because the servers report it, because the client library's clock says so,
@@ -19,7 +19,7 @@
 //! (docs/protocol.md#server-timeout). Meanwhile, earlier sessions are ended on the servers too
 //! (docs/protocol.md#close-confirmed).
 //!
-//! Each step is published before the tasks that wait for it are woken: the session is in its phase
+//! Each step is published before the tasks that wait for it are woken: the phase shows the session
 //! before the state says that the client is connected, and calls are refused before the end of the
 //! last session is waited for.
 
@@ -56,7 +56,7 @@ pub(crate) enum Phase {
     /// There is a session. Next: `Connecting` when it ends, `Closed` when the client is closed.
     Live(Arc<Session>),
     /// No session could be established within the retry policy. Next: `Connecting` once a call
-    /// needs a session; before the first session also without one.
+    /// needs a session or, if the error is retryable, after a pause.
     Down(ConnectError),
     /// The client is closed. Final.
     Closed(CloseReason),
@@ -242,7 +242,7 @@ impl ClientState {
         });
     }
 
-    /// Ends all calls that need a session: the ones that wait for it, and later ones.
+    /// Ends all calls that need a session: those that wait for one, and later ones.
     fn refuse(&self, closing: CloseReason) {
         self.phase.send_replace(Phase::Closed(closing));
     }
@@ -332,7 +332,7 @@ pub(super) async fn supervise(
             // The heartbeat ends with the session, so the end of the session is checked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // A heartbeat task that ends before its session has panicked (in a log line of the
+            // If the heartbeat task ends before its session, it has panicked (in a log line of the
             // client library). Without heartbeats the lease would expire, and the servers may still
             // have the session. So the reason is not `SessionExpired`.
             _ = &mut heartbeat => {
@@ -364,7 +364,7 @@ pub(super) async fn supervise(
             dialer.end_last(ending.for_session(&session, &cleanup));
         }
         match end {
-            // The servers may be slow and not hung, so the next session gives each of them more
+            // The servers may be slow, but not hung, so the next session gives each of them more
             // time.
             SessionEnd::Stalled => dialer.next_server_timeout.double(),
             _ => {
@@ -458,8 +458,8 @@ async fn watch_session(
                 session.end(LostReason::Closed);
                 return SessionEnd::AuthFailed;
             }
-            // The client library closes a session after its last handle is dropped, which the end
-            // of the session does. So the session has ended before this state.
+            // The client library closes a session after its last handle is dropped, and only the
+            // end of the session drops it. So the session has ended before this state.
             zk::SessionState::Closed => {
                 session.end(LostReason::Closed);
                 return SessionEnd::Ended;

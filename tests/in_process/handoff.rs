@@ -151,8 +151,8 @@ async fn caller_after_abandoned_attempt_is_served() {
     clean(&server, &[&client]).await;
 }
 
-/// At the deadline the error names the contender ahead, and says since when this process holds the
-/// lock itself.
+/// At the deadline the error names the contender ahead, and says how long this process has held
+/// the lock itself.
 // Shows: hand-off
 #[tokio::test]
 async fn deadline_error_names_contenders_ahead() {
@@ -309,7 +309,7 @@ async fn try_waits_for_nobody() {
     let error = within("the try", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue(&server), [theirs.node()]);
-    // A caller that comes during a try continues to wait when the try has failed.
+    // A caller that arrives during a try continues to wait after the try has failed.
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
     let tries = pending(lock.try_lock());
     within("the list", gate.wait_hit()).await;
@@ -372,8 +372,8 @@ async fn lost_lock_is_not_handed_over() {
     clean(&server, &[&client]).await;
 }
 
-/// After a doubt whether the servers keep the session, and after a transaction of unknown outcome,
-/// the next caller looks.
+/// If it is in doubt whether the servers keep the session, or the outcome of a transaction is
+/// unknown, the next caller is granted the lock by another node.
 // Shows: hand-off
 #[tokio::test]
 async fn nothing_is_handed_over_in_doubt() {

@@ -343,7 +343,7 @@ async fn break_hits_the_current_holder() {
     guard.release().await.unwrap();
     let second = assert_ready!(second.poll()).unwrap();
     assert_eq!(&second.node(), holder.node());
-    // The node does not have the counter of its token.
+    // The token that is read from the node lacks the counter of hand-overs.
     assert!(second.fencing_token() > holder.token().unwrap());
     assert!(mutex(&operator).break_lock(&holder).await.unwrap());
     assert_eq!(

@@ -38,7 +38,7 @@ pub(crate) struct Side {
 /// How long a run lasts, and how many workers are killed in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
-    /// The least number of grants of both sides together.
+    /// The minimum number of grants of both sides together.
     pub(crate) grants: usize,
     /// The number of holders of each side that are killed, one after the other.
     pub(crate) holders: usize,
@@ -415,7 +415,7 @@ impl<'a> Run<'a> {
         until(tail, what, *deadline, || ended(workers), there)
     }
 
-    /// Makes the next holder of a process that reaches a point stay there.
+    /// Makes the next holder in a process stay at this point once it reaches it.
     fn stay(&mut self, side: usize, crew: usize, point: &str) -> Outcome {
         let mark = format!("stays {}.", self.workers[side][crew].name);
         self.send(side, crew, &format!("stay {point}"))?;

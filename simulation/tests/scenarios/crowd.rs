@@ -275,7 +275,7 @@ async fn release_overtakes_abandoned_waits() {
     assert!(most <= WINDOW + 1, "{most} deletions were unanswered");
 }
 
-/// A waiter whose predecessor gives up knows which node to watch next, and needs no list.
+/// A waiter whose predecessor gives up knows which node to wait for next, and needs no list.
 #[tokio::test]
 async fn fair_waiters_time_out_without_lists() {
     const WAITERS: usize = 1_000;
@@ -285,8 +285,8 @@ async fn fair_waiters_time_out_without_lists() {
     server.reset_counters();
     let mut waiters = JoinSet::new();
     for _ in 0..WAITERS {
-        // All waiters have arrived before the first gives up, because a waiter that arrives when
-        // the last leaves has to list.
+        // The timeouts are long enough for all waiters to arrive before the first gives up, because
+        // a waiter that arrives when the last leaves has to list.
         waiters.spawn(lock.acquire(Duration::from_secs(2) + dice.duration(Duration::from_secs(1))));
     }
     until(&server, "all", |view| {

@@ -60,7 +60,7 @@ fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
 async fn short_lease_ends_longer_work() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let (lease, work) = (PATIENT, PATIENT * 3);
-    // The release, when it comes to the server.
+    // The release is held when it arrives at the server.
     let release = server.hold_request(deletion(&a));
     let asked = Instant::now();
     let first = within("the first grant", mutex(&a).acquire_with_lease(SOON, lease))
@@ -243,7 +243,7 @@ async fn waited<T>(
     wait: Duration,
     call: impl Future<Output = Result<T, AcquireError>>,
 ) -> Duration {
-    // Time passes because the call is to find half of its wait gone.
+    // The pause makes the call find half of its wait gone.
     tokio::time::sleep(wait / 2).await;
     match within("the deadline", call).await {
         Err(AcquireError::TimedOut { waited, .. }) => waited,
@@ -306,7 +306,7 @@ async fn lease_is_set_moved_and_removed() {
     assert_eq!(guard.lease_remaining(), None);
     let barrier = Barrier::new(&client).await;
     server.reset_counters();
-    // Longer: past the first end nothing happens.
+    // The lease is made longer, and nothing happens at its first end.
     guard.set_lease(PATIENT).unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     guard.set_lease(LONG).unwrap();
@@ -325,7 +325,7 @@ async fn lease_is_set_moved_and_removed() {
     assert!(lost.poll().is_pending() && guard.is_held());
     barrier.pass().await;
     assert_eq!(server.counters().total_requests(), 0, "it costs no request");
-    // Shorter.
+    // The lease is made shorter.
     guard.set_lease(LONG).unwrap();
     guard.set_lease(LEASE).unwrap();
     lost.woken().await;
@@ -423,7 +423,7 @@ async fn release_before_lease_end_succeeds() {
     .await
     .unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
-    // Held back, so that the lease is over before the node is gone.
+    // The deletion is held back, so that the lease is over before the node is gone.
     let gate = server.hold_request(deletion(&client));
     let mut release = ByHand::new(guard.release()).start();
     within("the deletion", gate.wait_hit()).await;
@@ -770,8 +770,8 @@ async fn running_transaction_commits_before_release() {
     assert_eq!(server.node("/data").unwrap().data, b"1");
 }
 
-/// Many holds with leases that end in no particular order: each holder is notified at its own end,
-/// and its node is deleted.
+/// Many holds with leases that end in no particular order: each holder is notified at the end of
+/// its own lease, and its node is deleted.
 #[tokio::test]
 async fn leases_end_independently() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -788,7 +788,7 @@ async fn leases_end_independently() {
     }
     let set = Instant::now();
     for (number, guard) in (0_u32..).zip(&guards) {
-        // 7 has no divisor in common with 40.
+        // 7 and 40 have no common divisor, so all leases have different ends.
         guard
             .set_lease(PATIENT + Duration::from_millis(5) * (number * 7 % 40))
             .unwrap();
@@ -844,7 +844,7 @@ async fn multi_lock_lease_starts_when_complete() {
     let attempt = tokio::spawn(all.acquire_with_lease(SOON, lease));
     watches(&server, &client, &held.node()).await;
     let first = queue_at(&server, A);
-    // Longer than the lease.
+    // The pause is longer than the lease.
     tokio::time::sleep(lease + lease / 4).await;
     held.release().await.unwrap();
     let guard = within("all members", attempt).await.unwrap().unwrap();

@@ -428,7 +428,7 @@ async fn waits_out_a_doubt_with_permits() {
     within("the transaction", lost.wait_hit()).await;
     within("the look at the lease", unseen.wait_hit()).await;
     let silence = server.fail(Match::op(Op::Multi).session(id).always(), THROTTLED);
-    // Time passes because the session is in doubt once a heartbeat is overdue.
+    // The test waits until a heartbeat is overdue, because the session is then in doubt.
     tokio::time::sleep(T / 2).await;
     unseen.remove();
     until(&server, "the Stat of the lease", move |view| {
@@ -548,7 +548,7 @@ async fn undeletable_lease_is_reported() {
     assert_clean(&server, "a lease that may not be deleted").await;
 }
 
-/// A server that has replaced the session lists leases of another one.
+/// A server that has replaced the session lists leases of another session.
 // Shows: permits-unknown-outcome
 #[tokio::test]
 async fn listed_leases_must_belong_to_session() {
@@ -861,8 +861,8 @@ async fn unanswered_try_is_not_busy() {
     drop((held, large));
 }
 
-/// A server that closes the connection at the transaction must not be sent the transaction without
-/// a limit.
+/// If a server closes the connection at each such transaction, the number of repetitions is
+/// bounded.
 // Shows: permits-unknown-outcome
 #[tokio::test]
 async fn disconnecting_transaction_ends_by_policy() {

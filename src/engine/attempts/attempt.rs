@@ -1,7 +1,7 @@
 //! An attempt: the request of its caller, the result, and the events that stop it.
 //!
 //! An attempt belongs to one call, or to several callers that wait together, and is one task from
-//! its beginning to its end. Each wait of the task also ends by an event that [stops](Stop) the
+//! its beginning to its end. Each wait of the task also ends when an event [stops](Stop) the
 //! attempt: the caller leaves, the deadline passes, or the request turns out to be one that can
 //! never be granted. In a session, a fourth event ends each wait: the session ends, and the attempt
 //! continues in the next one ([`wait`]).
@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
     pub(crate) slot: Option<NodeSlot>,
 }
 
-/// Where the result is sent: to a caller that waits for one grant, or for that of several permits.
+/// Where the result is sent: to a caller that waits for one lock, or for several permits.
 pub(crate) enum Reply {
     Lock(oneshot::Sender<Result<Grant, TryLockError>>),
     Permits(oneshot::Sender<Result<Vec<Grant>, TryLockError>>),
@@ -87,7 +87,8 @@ pub(crate) enum Stopped {
 /// turns out to ask for too much.
 pub(crate) struct Stop {
     deadline: Option<BoxFuture<'static, ()>>,
-    /// Receives a ticket when the caller leaves. It is kept until everything is left to cleanup.
+    /// Receives a ticket when the caller leaves. The ticket is kept until all nodes of the attempt
+    /// are left to cleanup.
     cancelled: oneshot::Receiver<Ticket>,
     /// Resolves if the request turns out to be one that can never be granted.
     excess: Option<BoxFuture<'static, AcquireError>>,
@@ -123,7 +124,7 @@ impl Stop {
         }
     }
 
-    /// Stops the attempt with the error of this future. `None` ends that again.
+    /// Makes the attempt stop with the error of this future. `None` removes an earlier future.
     pub(crate) fn refuse_by(&mut self, excess: Option<BoxFuture<'static, AcquireError>>) {
         self.excess = excess;
     }
@@ -172,8 +173,9 @@ impl Patience {
         }
     }
 
-    /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited
-    /// behind the first of them for long enough. Without a live one it waits only for the servers.
+    /// Notes the live contenders ahead, as a look has just shown them. Returns whether the try has
+    /// waited behind the first of them for long enough. If there is none, the try waits only for
+    /// the servers.
     pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
         let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
         // If another contender is first now, the queue has moved, and the time begins again. Only
@@ -236,8 +238,8 @@ impl Attempt {
         ticket
     }
 
-    /// Records the live contenders ahead by the last list, for the caller's error, and for attempts
-    /// that wait for a slot. `None` if that list may be out of date.
+    /// Records the live contenders that the last list shows ahead, for the caller's error, and for
+    /// attempts that wait for a slot. `None` if that list may be out of date.
     pub(crate) fn saw_ahead(&self, ahead: Option<Ahead>) {
         if let Some(slot) = &self.slot {
             slot.set_waits(ahead.is_some());

@@ -1,6 +1,6 @@
 //! The state of an attempt in one session: its knowledge of the servers, and its nodes there.
 //!
-//! Nodes, ids of creates and watches are those of one session, so all that an attempt knows of the
+//! Nodes, ids of creates and watches belong to one session, so all that an attempt knows of the
 //! servers is in one value, which ends with the session. The next session begins with a new one.
 //!
 //! Each node, lease and create of the attempt is in one of these places at any moment, so that the
@@ -8,7 +8,7 @@
 //! - the state machine ([`Acquiring`]), which names its node and the creates of unknown outcome;
 //! - `create`: the create under way, with its id;
 //! - `unowned`: the node of a grant, from the end of the state machine until a hold has the node;
-//! - `leases`: the same of a semaphore's leases.
+//! - `leases`: the same for a semaphore's leases.
 //!
 //! [`InSession::abandon_all`] passes all of these to cleanup. The orphans keep the slot until they
 //! are deleted (docs/protocol.md#bounded-nodes).
@@ -50,7 +50,7 @@ pub(crate) struct InSession<'a> {
     /// The nodes that neither the state machine, which has finished, nor a hold owns, such as the
     /// node of a grant until a hold has it.
     pub(crate) unowned: Orphans,
-    /// The same of a semaphore's leases, and the ids of those whose creates were sent.
+    /// The same for a semaphore's leases, and the ids of those whose creates were sent.
     pub(crate) leases: Orphans,
     /// Changes when the deletion of a node is refused.
     pub(crate) refusals: watch::Receiver<u64>,
@@ -171,7 +171,7 @@ impl<'a> InSession<'a> {
         Ok(true)
     }
 
-    /// Records that it waits for another contender.
+    /// Records that the attempt waits for another contender.
     pub(crate) fn queues(&mut self, node: Option<&str>) {
         if !std::mem::replace(&mut self.queued, true) {
             let ahead = || self.attempt.progress.ahead().map(|ahead| ahead.count);
@@ -202,8 +202,8 @@ impl<'a> InSession<'a> {
             },
             NoGrant::KeptFailing(failure) => path_lock.failed(failure.unanswered()),
             NoGrant::Refused(failure) => match failure.kind {
-                // The id in the name is fresh, so no other node has the name. ZooKeeper answers
-                // each sequential create so once the largest number is used
+                // The id in the name is fresh, so no other node has the name. ZooKeeper gives
+                // this answer to each sequential create once the largest number is used
                 // (docs/protocol.md#sequence-order).
                 FailureKind::Refused(Refusal::NodeExists) => {
                     path_lock.failed(RequestFailure::SequenceExhausted)
@@ -274,8 +274,8 @@ impl<'a> InSession<'a> {
 
 impl Drop for InSession<'_> {
     fn drop(&mut self) {
-        // Nothing is left after `finish`. A panic drops the value at any other point. Without this,
-        // its nodes would block the lock until the session ends.
+        // Nothing is left after `finish`. A panic drops the value at any other point, and without
+        // this cleanup its nodes would block the lock until the session ends.
         self.abandon_all();
     }
 }

@@ -105,7 +105,7 @@ async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
     if let Some(semaphore) = &path_lock.options.semaphore {
         let most = most_at_once(&path_lock, semaphore);
         // Such a call cannot be granted under any limit. The limit only decides which error is
-        // true.
+        // reported.
         if asked > most {
             return match limit(&path_lock, semaphore, true).await {
                 Ok(limit) if asked > limit => AcquireError::TooManyPermits { path, asked, limit },
@@ -143,7 +143,7 @@ struct AtHead<'a> {
     directory: &'a LockPath,
 }
 
-/// The checks whether the lock node of a waiting head exists. They continue from one wait to the
+/// The checks that the lock node of a waiting head exists. They continue from one wait to the
 /// next, because leases may change more often than a check is due.
 struct LockNodeCheck {
     /// When the next check is due.
@@ -155,7 +155,7 @@ struct LockNodeCheck {
 
 impl<'a> InSession<'a> {
     /// Looks whether enough permits are free, for a try that has no node yet. The connected server
-    /// may lag behind, so that a try ends only by what is seen behind a `sync`
+    /// may lag behind, so a try ends only by what is seen behind a `sync`
     /// (docs/protocol.md#try-permits).
     pub(crate) async fn look_for_permits(
         &mut self,
@@ -167,7 +167,7 @@ impl<'a> InSession<'a> {
         self.attempt.progress.set_waits_for(WaitsFor::Leases);
         let mut unknown = None;
         for certain in [false, true] {
-            // Who has the oldest permit is read in the flight of the second look
+            // The holder of the oldest permit is read together with the second look
             // (docs/protocol.md#held-by).
             let read = read_first(path_lock, session, unknown.take());
             let both = async { tokio::join!(look(path_lock, semaphore, session, certain), read) };
@@ -403,7 +403,7 @@ impl<'a> InSession<'a> {
         let (event, _) = taken.await;
         let mut left = head.taking.on(event).into_orphans();
         // The ids of a transaction whose outcome is still unknown go to cleanup, too, before the
-        // marks above are dropped. Their creates count until cleanup has found out.
+        // marks above are dropped. Their creates count until cleanup knows the outcome.
         left.extend(head.taking.abandon());
         self.pass_leases_to_cleanup(left);
         drop(abandoned);
@@ -565,7 +565,7 @@ impl From<Answer<()>> for PermitsEvent {
 }
 
 /// Waits until a node of this session is known to be gone. No heartbeat checks the node of a
-/// waiter, so this function reads it in the period of the heartbeats
+/// waiter, so this function reads it as often as a heartbeat would
 /// (docs/protocol.md#semaphore-queue).
 async fn until_deleted(session: &Session, path: &str, check: &mut LockNodeCheck) {
     loop {

@@ -39,8 +39,7 @@ impl Queued {
         }
     }
 
-    /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the
-    /// caller's.
+    /// Waits for the result until `deadline`; `None` after that. The caller needs no runtime.
     pub(crate) async fn result_until(
         &mut self,
         deadline: Instant,
@@ -61,7 +60,7 @@ impl Queued {
     }
 
     /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends
-    /// before.
+    /// first.
     pub(crate) async fn queued(&mut self) -> Option<Result<Grant, TryLockError>> {
         tokio::select! {
             biased;
@@ -71,7 +70,7 @@ impl Queued {
         }
     }
 
-    /// Returns how many contenders are before its node. `None` if the attempt has ended.
+    /// Returns how many contenders are before the attempt's node. `None` if the attempt has ended.
     pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
         let (path_lock, progress) = (Arc::clone(&self.path_lock), self.progress.clone());
         let position = self.path_lock.client.tasks.start(async move {
@@ -99,7 +98,7 @@ impl Queued {
         position.await.unwrap_or(Ok(None))
     }
 
-    /// Returns the error of an attempt that is not granted within `asked`, of which it has
+    /// Returns the error of an attempt that was to be granted within `asked`, and has waited for
     /// `waited`.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
         self.path_lock

@@ -145,8 +145,8 @@ impl Attempt {
             self.refuse_excess(semaphore, stop).await?;
         }
         let slots = Arc::clone(&self.path_lock.slots);
-        // The semaphore gives a slot that is freed to the attempt that has waited longest, so this
-        // one overtakes none.
+        // A slot that is freed goes to the attempt that has waited longest, so this one overtakes
+        // none.
         self.slot = slots.try_take();
         if self.slot.is_some() {
             return Ok(());
@@ -310,8 +310,8 @@ impl InSession<'_> {
                 }
             };
             let event = event?;
-            // The transaction of the hand-over has just checked that the own node exists, as a list
-            // would.
+            // The transaction of the hand-over has just checked that the attempt's node exists, as
+            // a list would.
             if matches!(event, AcquireEvent::HandedOver) {
                 self.looked_at = clock::now();
             }
@@ -352,8 +352,8 @@ impl InSession<'_> {
             self.attempt.slot = None;
         }
         let Some((id, create)) = &mut self.create else {
-            // The nodes are passed on before the answer, because the caller's next try must not
-            // find its own node in the way.
+            // Cleanup gets the nodes before the caller gets its answer, because the caller's next
+            // try must not find its own node in the way.
             self.abandon_all();
             return drop(self.attempt.send_error(end));
         };
@@ -373,8 +373,8 @@ impl InSession<'_> {
         drop((abandoned, ticket));
     }
 
-    /// Checks, before a node is created, whether this client has a refused orphan there, and, for a
-    /// try, whether the lock is free.
+    /// Checks, before a node is created, whether this client has a refused orphan in the directory,
+    /// and, for a try, whether the lock is free.
     async fn look_first(&mut self) -> Result<(), End> {
         let AttemptContext {
             path_lock,
@@ -382,9 +382,9 @@ impl InSession<'_> {
             kind,
             ..
         } = self.context;
-        // The end is checked after this attempt was counted. A session first ends and then waits
-        // for the counted attempts, so either this check sees the end, or the session waits for
-        // this attempt.
+        // The end of the session is checked after this attempt was counted. A session first ends
+        // and then waits for the counted attempts, so either this check sees the end, or the
+        // session waits for this attempt.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
@@ -504,7 +504,7 @@ impl InSession<'_> {
     }
 
     /// Waits for another contender, which is watched on the servers or waited for in memory.
-    /// `known` are the contenders ahead, unless there is a new list.
+    /// `known` are the contenders ahead; if there is a new list, the list shows them instead.
     async fn wait_behind(
         &mut self,
         own: Option<&str>,

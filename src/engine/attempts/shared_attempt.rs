@@ -144,7 +144,7 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Grant, TryLockError>>) -> Wait
     }
 }
 
-/// Returns the hold of a reader that shares a node at once, and has its lease begin.
+/// Begins the lease of a reader that shares a node at once, and returns its hold.
 fn with_lease(path_lock: &Arc<PathLock>, grant: Grant, lease: Option<Duration>) -> Hold {
     grant.held.begin_lease(lease);
     Hold::new(Arc::clone(path_lock), grant)
@@ -242,7 +242,7 @@ impl Drop for Task {
 }
 
 impl Task {
-    /// Asks the waiting callers of this kind, or changes them. `act` runs under the mutex of the
+    /// Reads or changes the waiting callers of this kind. `act` runs under the mutex of the
     /// path.
     fn with_waiters<T>(&self, act: impl FnOnce(&mut Waiters<Waiter, Instant>) -> T) -> T {
         act(self.shared.state.lock().path.waiters.of_mut(self.kind))
@@ -252,8 +252,8 @@ impl Task {
         loop {
             if self.with_waiters(|waiters| waiters.wants_attempt()) {
                 // Requests that other threads have begun, such as the deletion of the client's last
-                // node, are sent first: a create ahead of that deletion would wait for it, and
-                // list. One yield usually suffices. A node is submitted before an attempt is
+                // node, are sent first: a create ahead of that deletion would cost a list, and wait
+                // for it. One yield usually suffices. A node is submitted before an attempt is
                 // wanted, so the cleanup task is ready by now, and the runtime polls ready tasks
                 // before one that yields. The cleanup sends a deletion in the poll in which it
                 // receives the node.
@@ -385,7 +385,7 @@ impl Task {
         self.cancel_attempt(ended);
     }
 
-    /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
+    /// Cancels the attempt if it has not ended, and releases its grant if no caller has it.
     fn cancel_attempt(&mut self, ended: EndedAttempt) {
         self.attempt = None;
         // The ticket is dropped last, so that a flush waits for the release of a grant that came
@@ -395,8 +395,8 @@ impl Task {
 
     /// Handles the result of the attempt.
     fn handle_result(&mut self, result: Result<Grant, TryLockError>) {
-        // The ticket exists before a caller can leave with the grant on its way to it: the caller's
-        // flush waits until the grant has come back.
+        // The ticket exists before a caller can leave while the grant is on its way: a flush of
+        // that caller then waits until the grant has come back.
         let _pending = result.as_ref().ok().map(|grant| grant.held.ticket());
         let is_wanted = self.with_waiters(|waiters| waiters.is_under_way());
         match result {

@@ -1,9 +1,9 @@
 //! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
 //!
 //! One task per session. While the session holds locks, the task sends a heartbeat at each interval
-//! (T/6 by default), whatever else was written. While the session only has nodes that wait, the
-//! task sends a heartbeat when the last renewal is one interval old. Heartbeats are pipelined, so
-//! that a stalled one does not delay the next, and one is sent at once after a reconnect
+//! (T/6 by default), whatever else was written. While the session has nodes but no lock, the task
+//! sends a heartbeat when the last renewal is one interval old. Heartbeats are pipelined, so that a
+//! stalled one does not delay the next, and one is sent at once after a reconnect
 //! (docs/protocol.md#renewal). When T less the margin has passed since the last renewal, every lock
 //! of the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired); the [lease
 //! thread](crate::session::live::session_lease) notices this too. If the session is still alive,
@@ -95,7 +95,7 @@ pub(crate) async fn run(session: Arc<Session>) {
             Some(_) = heartbeats.join_next() => {}
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
-                // States are merged: the connection may have been lost and made again in between.
+                // States are merged: the connection may have been lost and restored in between.
                 at_once |= now;
                 connected = now;
             }
@@ -412,7 +412,7 @@ mod tests {
         let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease.renewed(clock::now());
         let beats = tokio::spawn(run(Arc::clone(&session)));
-        // Looks at a session without nodes first.
+        // The task first looks at the session while it has no nodes.
         tokio::task::yield_now().await;
         let directory = LockPath::parse("", "/lock").unwrap();
         let held = Arc::new(Held {

@@ -72,8 +72,8 @@ impl SessionLease {
 
     /// Returns when the last write that was answered was sent, and the current time.
     pub(crate) fn last_renewal_and_now(&self) -> (Option<Moment>, Moment) {
-        // The clock is read first: a renewal that comes between the two is not taken for an old
-        // one.
+        // The clock is read first, so that a renewal that comes between the two reads is not taken
+        // for an old one.
         let now = clock::now();
         (self.last_renewal(), now)
     }
@@ -108,9 +108,8 @@ impl SessionLease {
     }
 
     /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if the value has changed.
-    /// The passing of time changes the value too, so this is called from time to time, and by each
-    /// task before the task waits, so that a change after the value that the task has seen wakes
-    /// it.
+    /// The passing of time changes the value too, so this is called from time to time. Each task
+    /// also calls it before it waits, so that any later change wakes the task.
     pub(crate) fn check_valid(&self) -> bool {
         let mut valid = false;
         self.validity.send_if_modified(|validity| {
@@ -171,8 +170,8 @@ struct Armed {
     /// The sessions in which locks are held. Weak, because a session ends with its last handle or
     /// guard.
     sessions: Vec<Weak<dyn Leased>>,
-    /// The number of sessions and earlier ends that were added. An addition while the thread is
-    /// awake keeps the thread from sleeping.
+    /// The number of additions: of sessions, and of lease ends for which the thread may have to
+    /// read the clock earlier. An addition while the thread is awake keeps it from sleeping.
     additions: u64,
     /// When the thread reads the clock next; `None` while the thread is awake.
     wakes_at: Option<Moment>,
@@ -193,8 +192,8 @@ pub(crate) fn start_thread() -> io::Result<()> {
 ///
 /// Only the first hold wakes the thread, because the others have the same lease, whose end the
 /// thread knows. A hold that is registered after its lease has expired (because its thread was
-/// paused after the grant) is notified when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its
-/// guard reads the clock and reports the loss at once.
+/// paused after the grant) is notified when this thread wakes, after at most T/6 and at most
+/// [`LONGEST_SLEEP`]. Its guard reads the clock and reports the loss at once.
 pub(crate) fn arm(session: &Arc<dyn Leased>) {
     // The thread was started with the client.
     let Some(leases) = LEASES.get() else { return };
@@ -242,9 +241,9 @@ impl Leases {
                 sleep = sleep.min(told.unwrap_or_default());
             }
             self.armed.lock().wakes_at = Some(clock::now().plus(sleep));
-            // The thread does not wake when another session has its first hold: if sessions take
-            // turns with a lock, each grant would wake it, only to forget the session that has just
-            // released the lock.
+            // A thread that was woken by an addition forgets no session. Otherwise, if sessions
+            // take turns with a lock, each grant would wake the thread, only to forget the session
+            // that has just released the lock.
             forget = tokio::time::timeout(sleep, self.wait_for_more(additions))
                 .await
                 .is_err();
@@ -252,7 +251,7 @@ impl Leases {
         }
     }
 
-    /// Waits until a session or an earlier end is added.
+    /// Waits for an addition.
     async fn wait_for_more(&self, additions: u64) {
         while self.armed.lock().additions == additions {
             self.changed.notified().await;
@@ -276,8 +275,8 @@ impl Leases {
         // All sessions are returned, whether a lock is held in them or not, because this may be the
         // last reference to a session, which must not be dropped under the mutex.
         let mut sessions = Vec::new();
-        // Sessions are forgotten under the mutex: a thread that adds the first hold of a session
-        // calls `arm` after that.
+        // Sessions are forgotten under the mutex. If a session gets its first hold after this
+        // check, the thread that adds the hold then calls `arm`, which adds the session again.
         armed.sessions.retain(|session| {
             let Some(session) = session.upgrade() else {
                 return false;

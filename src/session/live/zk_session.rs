@@ -34,8 +34,8 @@ pub(crate) struct Session {
     /// The number of the session within its client, from 1.
     pub(crate) number: SessionNumber,
     pub(crate) session_id: i64,
-    /// `None` once the session has ended, so that a guard that is kept for long does not keep the
-    /// connection of a dead session.
+    /// `None` once the session has ended, so that a guard that is kept for a long time does not
+    /// keep the connection of a dead session.
     handle: Mutex<Option<zk::Client>>,
     ended: watch::Sender<Option<LostReason>>,
     /// The session timeout that the servers granted. Its source is the handle, which is dropped at
@@ -83,7 +83,7 @@ impl Default for SessionOptions {
     }
 }
 
-/// The name of the event of a loss.
+/// The name of the log event of a loss.
 const LOST: &str = "lock.lost";
 
 /// The session has ended: no request can be sent in it.
@@ -214,8 +214,8 @@ impl Session {
     /// first reason stays.
     pub(crate) fn end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // The locks are notified first: a task that is notified of the end must find no guard that
-            // still reports `Held`.
+            // The locks are notified first: a task that is notified of the end must find no guard
+            // that still reports `Held`.
             for lock in self.holds.active() {
                 lock.on(HoldEvent::Ended(reason));
             }
@@ -238,7 +238,7 @@ impl Session {
             log::info!([name: "session.ended"] session, session_id, %reason, "session over");
         }
         // The handle is dropped last, because the drop of its last clone closes the session. The
-        // drop runs code of the client library, so the mutex is unlocked before.
+        // drop runs code of the client library, so the mutex is unlocked first.
         let handle = self.handle.lock().take();
         drop(handle);
     }
@@ -278,8 +278,8 @@ impl Session {
             .filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this session owns a node of this client that was found. If it does not, the
-    /// servers have replaced the session, and this method ends it here too
+    /// Returns whether this session owns a node with this Stat, which was created by this client.
+    /// If not, the servers have replaced the session, and this method ends it here too
     /// (docs/protocol.md#replaced-session).
     pub(crate) fn check_owner(&self, stat: &zk::Stat) -> bool {
         // An invalid Stat names no owner: ZooKeeper 3.8.0 answers a create in a transaction with
@@ -431,7 +431,7 @@ impl Leased for Session {
     }
 }
 
-/// Returns an error of the client library as the source of one of this crate.
+/// Returns an error of the client library as the source of an error of this crate.
 pub(crate) fn cause(error: zk::Error) -> Cause {
     Arc::new(error)
 }

@@ -1,5 +1,5 @@
 //! Lifetimes: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
-//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! outlive sessions (docs/protocol.md#session-end), and sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
 use std::task::Wake;

@@ -149,7 +149,7 @@ async fn close_is_confirmed_or_fails() {
     assert!(server.exists(PATH));
 }
 
-/// The session alone could not identify the owner if both creates are unanswered.
+/// The session alone could not identify the owner if both creates were unanswered.
 // Shows: persistent-node
 #[tokio::test]
 async fn nodes_of_client_take_turns() {
@@ -406,7 +406,7 @@ async fn closed_client_ends_the_node() {
     within("the end", client.close()).await.unwrap();
     state(&node, PersistentNodeState::Closed).await;
     assert!(!server.exists(PATH));
-    // A node that is created then is closed at once.
+    // A node that is created after that is closed at once.
     let late = PersistentNode::new(&client, PATH, "c").unwrap();
     let member = GroupMember::new(&client, "/group", "a", "").unwrap();
     assert_eq!(
@@ -555,7 +555,7 @@ async fn refusal_belongs_to_refused_data() {
     within("the end", node.close()).await.unwrap();
 }
 
-/// A session without room for watches polls, every sixth of the session timeout.
+/// A client whose session has no room for watches polls once per sixth of the session timeout.
 // Shows: persistent-node
 #[tokio::test]
 async fn polls_where_watches_are_used_up() {

@@ -343,7 +343,7 @@ async fn lost_lock_finds_a_new_record() {
     assert_eq!(already(outcome).0, "web-2/7/other");
 }
 
-/// Nothing tells whether another run has recorded the job, because no server answers.
+/// Nothing shows whether another run has recorded the job, because no server answers.
 // Shows: once-record
 #[tokio::test]
 async fn lost_lock_without_servers_is_unknown() {

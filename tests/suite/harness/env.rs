@@ -391,7 +391,7 @@ impl Env {
     /// Returns a plain client of ZooKeeper, whose session uses no locks.
     pub(crate) async fn plain_client(&self) -> &zk::Client {
         let connect = || async {
-            // Longer than three servers on a busy machine take to come back.
+            // The timeout is longer than three servers on a busy machine take to come back.
             let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(60));
             within(
                 "the plain client's session",
@@ -460,8 +460,8 @@ impl Env {
         async move { drop(wait.await) }
     }
 
-    /// Asserts that a directory has this many nodes after a try. A try through a member that lags
-    /// behind, which shows it no node, may have created one, and deletes it.
+    /// Asserts that a directory has this many nodes after a try. A member that lags behind may have
+    /// shown the try no node, so that the try has created one, which is then deleted.
     pub(crate) async fn assert_left(&self, path: &str, count: usize) {
         if self.is_ensemble() {
             self.wait_count(path, count).await;
@@ -519,7 +519,7 @@ impl Env {
             plain_client.mkdir(parent, &open).await.unwrap();
         }
         let (_, sequence) = plain_client.create(path, b"", options).await.unwrap();
-        // Nodes without a number have the number -1.
+        // The client library returns -1 for a node without a sequence number.
         if sequence.into_i64() < 0 {
             path.to_owned()
         } else {

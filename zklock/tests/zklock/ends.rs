@@ -207,8 +207,8 @@ pub(crate) fn child_ends_with_a_killed_zklock() {
     until_dead(grandchild);
 }
 
-/// The kernel wakes the watchdog: also in a process group that is not orphaned, because the process
-/// that inherits the watchdog is in the same session, as the first process of a container may be.
+/// The kernel wakes the watchdog even if its process group is not orphaned: the process that
+/// inherits the watchdog is in the same session, as the first process of a container may be.
 pub(crate) fn stopped_watchdog_ends_after_zklock() {
     let server = server();
     let command = "sleep 1000 & echo $$ $!; wait";
@@ -342,7 +342,7 @@ pub(crate) fn stop_at_the_start() {
     }
 }
 
-/// The signals of a timer that a program has set before it became `zklock`, and of a limit of
+/// The signals of a timer that a program had set before it became `zklock`, and of a limit of
 /// processor time, end the command too.
 pub(crate) fn timers() {
     let server = server();
@@ -369,7 +369,8 @@ pub(crate) fn blocked_signals() {
 }
 
 /// A shell that resumes a job may start the command before `zklock` does. The test blocks SIGCHLD,
-/// so that `zklock` only looks four times a second whether the command is stopped before its start.
+/// so that `zklock` checks only four times a second whether the command is stopped before its
+/// start.
 pub(crate) fn early_begin() {
     for is_child_stopped in [false, true] {
         begin_early(is_child_stopped);

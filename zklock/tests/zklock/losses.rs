@@ -31,7 +31,7 @@ impl Pair {
         Self::of("", timeout, arguments, command)
     }
 
-    /// Both processes run this command of `zklock`, or none.
+    /// Both processes run this subcommand of `zklock`; none if it is empty.
     fn of(action: &str, timeout: u32, arguments: &str, command: &str) -> Self {
         let server = server();
         let servers = server.connect_string();
@@ -225,7 +225,7 @@ pub(crate) fn stopped_watchdog_saves_no_child() {
 /// Messages wait while a pipe is full, but SIGTERM does not, neither after a request nor after a
 /// loss.
 pub(crate) fn a_full_standard_error() {
-    // The shell tells which child was terminated.
+    // The shell would report on standard error that its child was terminated.
     let traps =
         "exec 2>/dev/null; trap 'echo asked; exit 6' TERM; echo; while :; do sleep 0.01; done";
     for is_lost in [false, true] {
@@ -284,7 +284,7 @@ pub(crate) fn a_full_standard_output() {
 fn fill(mut pipe: &File) {
     rustix::io::ioctl_fionbio(pipe, true).unwrap();
     while pipe.write(&[b'.'; 512]).is_ok() {}
-    // The mode is that of the open pipe, which the program has too.
+    // The mode belongs to the open pipe, which this test shares with the program.
     rustix::io::ioctl_fionbio(pipe, false).unwrap();
 }
 

@@ -194,7 +194,7 @@ pub(crate) fn revoke_of_once() {
     assert_eq!((none.code, &*none.err), (1, "zklock: /a is free\n"));
 }
 
-/// Without a question, the lock at another path than the one that was given must not be broken.
+/// A lock at a path other than the given one must not be broken without a question.
 pub(crate) fn break_of_once() {
     let server = server();
     let servers = server.connect_string();

@@ -392,8 +392,8 @@ impl Lock {
 /// A lease that no test outlasts.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
-/// The timeout of calls that are late at a point. The point is reached earlier, and the last pause
-/// ends later.
+/// The timeout of calls whose deadline passes at a point. The point is reached before the timeout
+/// is over, and the last pause ends after that.
 pub(super) const LATE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 const THROTTLED: i32 = -127;

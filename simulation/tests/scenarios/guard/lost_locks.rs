@@ -196,7 +196,7 @@ async fn lost_lock_ends_after_session_timeout() {
     let next = within("the grant", next).await.unwrap().unwrap();
     let deleted = deletions(&server, &guard.node());
     assert_eq!(deleted.len(), 1);
-    // The create was sent, and with it the last proof, after `before`.
+    // The create, which was the last renewal, was sent after `before`.
     let kept = deleted[0] - before;
     assert!(
         kept >= T,
@@ -422,7 +422,7 @@ async fn lost_lock_keeps_its_node() {
 async fn looks_again_after_a_long_doubt() {
     let (contender, guard) = Doubted::waiting(Client::builder().retry_policy(eager())).await;
     let doubt = contender.doubt();
-    // Time passes because the session is in doubt once a heartbeat is overdue.
+    // The test waits until a heartbeat is overdue, because the session is then in doubt.
     tokio::time::sleep(T / 2).await;
     let listed = contender.lists();
     guard.release().await.unwrap();
@@ -460,8 +460,8 @@ async fn stale_list_grants_nothing() {
     let doubt = contender.doubt();
     // The pause is longer than two heartbeat intervals, and too short to lose a lock.
     tokio::time::sleep(T / 2).await;
-    // Of the lists, only that which would grant the contender the lock if there were no doubt is
-    // answered.
+    // Only one list is answered: the one that would grant the contender the lock if there were no
+    // doubt.
     let refused = server.fail(
         Match::op(Op::GetChildren).session(id).nth(1).always(),
         OPERATION_TIMEOUT,

@@ -310,7 +310,7 @@ async fn close_confirms_session_reported_expired() {
     server.stop_async().await;
     within("the loss", guard.lost()).await;
     let closing = tokio::spawn(async move { client.close().await });
-    // More than a session timeout passes since the loss of the connection.
+    // By the end of this pause, the connection has been lost for more than a session timeout.
     tokio::time::sleep(T / 2).await;
     assert!(server.expire_session(id));
     server.restart_async().await.unwrap();

@@ -7,7 +7,7 @@ use std::task::Poll;
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// Short enough to be waited for.
+/// A timeout that is short enough to be waited for.
 const BRIEFLY: Duration = Duration::from_millis(300);
 
 /// A timeout for calls that have to join the queue, and whose deadline has to pass.

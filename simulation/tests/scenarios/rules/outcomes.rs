@@ -203,8 +203,8 @@ async fn throttled_release_repeats_refused_one_fails() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// Only an answer that leaves the outcome open lets the release count a missing node as deleted by
-/// itself: between two throttled deletions, another party has deleted the node.
+/// A release may take a missing node for one that it has deleted only if an answer has left the
+/// outcome open. Here another process deletes the node between two throttled deletions.
 // Shows: cleanup
 #[tokio::test]
 async fn throttled_release_reports_others_deletion() {
