@@ -35,7 +35,7 @@ use crate::values::tls::TlsOptions;
 /// A connection to ZooKeeper that outlives its sessions, and with which all recipes are created.
 ///
 /// A client is cheap to clone, and clones share everything. The session runs on a separate thread,
-/// so blocking your runtime does not lose a lock. When a session ends, all locks held in it are
+/// so no lock is lost while your runtime is blocked. When a session ends, all locks held in it are
 /// lost. The client establishes a new session, under its [`RetryPolicy`], and waiters queue again
 /// in the new session, in the same order.
 ///
@@ -291,13 +291,13 @@ impl Client {
     /// The call tries once more to delete nodes whose deletion the servers have refused. It does
     /// not wait for guards that are still held, nor for a dropped
     /// [`LeaderLatch`](crate::LeaderLatch) or [`PersistentNode`](crate::PersistentNode); to wait
-    /// for these, call their `close`.
+    /// for these, call their `close`. The call also waits until the servers have ended a session
+    /// with nodes that the client has given up in an outage.
     ///
     /// # Errors
     /// Returns [`ReleaseError::TimedOut`] if the deletions take longer than `timeout`; the cleanup
-    /// continues in the background. The call also waits until the servers have ended a session with
-    /// nodes that the client has given up in an outage. Returns [`ReleaseError::Refused`] if the
-    /// servers refuse to delete nodes of this client, each of which blocks its lock, and
+    /// continues in the background. Returns [`ReleaseError::Refused`] if the servers refuse to
+    /// delete nodes of this client, each of which blocks its lock, and
     /// [`ReleaseError::SessionNotClosed`] if the client is closed and no server has confirmed the
     /// end of the session.
     ///
@@ -330,9 +330,9 @@ impl Client {
     ///
     /// The call writes Curator's marker into the node. A holder is notified by
     /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a revocable Curator
-    /// lock, and decides whether to release the lock. Returns `Ok` if the node no longer exists. A
-    /// lock's [`participants`](crate::InterProcessMutex::participants) returns the nodes in its
-    /// queue.
+    /// lock, and decides whether to release the lock. The call also returns `Ok` if the node no
+    /// longer exists. A lock's [`participants`](crate::InterProcessMutex::participants) returns the
+    /// nodes in its queue.
     ///
     /// # Errors
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client
@@ -440,7 +440,7 @@ impl Client {
             answer.map_err(|SessionGone| ended())
         };
         // The executor of the caller polls this future, which waits for the end of the session in a
-        // list with the futures of others.
+        // list with other futures, so panics of the executor's waker are contained.
         waker::contain(lent).await
     }
 
@@ -516,11 +516,11 @@ impl Client {
     /// Waits until the locks are released, then closes the client, for the orderly shutdown of a
     /// service.
     ///
-    /// From now on, all calls that acquire a lock, those that are waiting and later ones, end with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that requests its next
-    /// lock. Existing guards continue to work. Once the last guard is released, dropped or lost,
-    /// and its node deleted, the client is [closed](Self::close). A latch leaves its election, as
-    /// by [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
+    /// From the first poll on, all calls that acquire a lock, those that are waiting and later
+    /// ones, end with [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that
+    /// requests its next lock. Existing guards continue to work. Once the last guard is released,
+    /// dropped or lost, and its node deleted, the client is [closed](Self::close). A latch leaves
+    /// its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
     /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard. All other nodes of this client
     /// are deleted with its session.
     ///
@@ -572,7 +572,7 @@ impl Client {
     #[doc(alias = "graceful shutdown")]
     pub async fn drain(&self, timeout: Duration) -> Result<(), ReleaseError> {
         let started = Instant::now();
-        // From here on the client grants no lock. The call waits for the guards that there are.
+        // From here on the client grants no lock. The call waits for the guards that exist.
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
             // The flush waits for the answers to releases under way before the session ends. An
@@ -605,7 +605,7 @@ impl Client {
     /// Returns the locks that guards of this client hold now, in the order of their paths.
     ///
     /// The list has the locks of all recipes, permits included, but not those of other processes,
-    /// nor locks whose lease has ended. A service can show the list on a page.
+    /// nor locks whose lease has ended. A service can show the list on a status page.
     ///
     /// # Examples
     /// ```
@@ -800,9 +800,10 @@ impl ClientBuilder {
     ///
     /// The default is 30 s (Curator's is 60 s). The servers clamp the timeout to their limits, by
     /// default 2 to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
-    /// [`Client::session_timeout`] returns the granted timeout. If that differs, the client
-    /// connects a second time at once; if the servers have no connection left for this address
-    /// (`maxClientCnxns`), the second attempt takes the rest of the connect timeout.
+    /// [`Client::session_timeout`] returns the granted timeout. If that requires another [server
+    /// timeout](Self::connect_timeout), the client connects a second time at once; if the servers
+    /// have no connection left for this address (`maxClientCnxns`), the second attempt takes the
+    /// rest of the connect timeout.
     ///
     /// With a longer timeout, other processes wait longer for the lock of a crashed holder; with a
     /// shorter one, locks are lost in shorter outages. With a granted timeout of T:
@@ -855,13 +856,13 @@ impl ClientBuilder {
     /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
     ///
     /// Both while connecting and later, the client leaves a silent server for another one after the
-    /// *server timeout*: a third of this time or an eighth of the granted session timeout,
-    /// whichever is less, but at least half a second. If the servers grant a session timeout other
-    /// than the requested one, and the server timeout changes with it, connecting establishes a
-    /// second session and closes the first. If in a whole session timeout no write is answered
-    /// within the server timeout, the next session has twice the server timeout, up to 2/5 of the
-    /// session timeout. After a session that lasted ten session timeouts, the server timeout is the
-    /// initial one again.
+    /// *server timeout*: a third of the connect timeout or an eighth of the granted session
+    /// timeout, whichever is less, but at least half a second. If the servers grant a session
+    /// timeout other than the requested one, and the server timeout changes with it, connecting
+    /// establishes a second session and closes the first. If in a whole session timeout no write is
+    /// answered within the server timeout, the next session has twice the server timeout, up to 2/5
+    /// of the session timeout. After a session that lasted ten session timeouts, the server timeout
+    /// is the initial one again.
     ///
     /// # Examples
     /// ```
@@ -882,8 +883,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how often, and after which pauses, the client repeats a failed request or the
-    /// replacement of a lost session.
+    /// Sets how many times, and after which pauses, the client repeats a failed request, or a
+    /// failed attempt to replace a lost session.
     ///
     /// The default is [`RetryPolicy::exponential(1 s, 3, 5 s)`](RetryPolicy::exponential).
     ///
@@ -1103,7 +1104,7 @@ impl ClientBuilder {
     /// `jute.maxbuffer` ([ZOOKEEPER-4306](https://issues.apache.org/jira/browse/ZOOKEEPER-4306)):
     /// 2,097,150 bytes by default. Raise the limit only if all servers run with a larger
     /// `-Djute.maxbuffer`, to at most one and a half times that, which leaves room for nodes that
-    /// other code creates in the session ([`Client::request`]). The limit applies to the nodes of
+    /// other code creates in the session ([`Client::request`]). The limit counts only the nodes of
     /// this library.
     ///
     /// # Examples

@@ -53,9 +53,9 @@ use crate::values::shown::Quoted;
 /// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can be
 /// lost sooner: when the lease ends, the lock is lost, and is released at once.
 ///
-/// A process that is paused, and resumes after its session has expired, writes before it can notice
-/// the loss. For that case, pass the [`fencing_token`](Self::fencing_token) to the resource, which
-/// refuses smaller tokens ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
+/// A process that is paused, and resumes after its session has expired, may write before it can
+/// notice the loss. For that case, pass the [`fencing_token`](Self::fencing_token) to the resource,
+/// which refuses smaller tokens ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
 /// [`transaction`](Self::transaction).
 ///
 /// # Examples
@@ -356,8 +356,8 @@ impl<M: Mode> LockGuard<M> {
     /// nothing was lost. Drop the future when you release the guard.
     ///
     /// # Cancel safety
-    /// Cancel safe: this only waits. If the lock is lost in between, the next future resolves at
-    /// once.
+    /// Cancel safe: this only waits. If the lock is lost before the next call, the next future
+    /// resolves at once.
     ///
     /// # Examples
     /// ```
@@ -385,11 +385,12 @@ impl<M: Mode> LockGuard<M> {
     /// the guard.
     ///
     /// # Work that it does not stop
-    /// Dropping a future stops what the future does, not what it waits for. A closure of
-    /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], continues after `while_held`
-    /// has returned [`Lost`](crate::Lost) or was dropped, and runs without the lock once the guard
-    /// is dropped. Move the guard into the closure, so that the lock is held for as long as the
-    /// work lasts, and call [`is_held`](Self::is_held) between the parts of the work.
+    /// Dropping a future stops the future itself, but not a thread or a task that the future waits
+    /// for. A closure of [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], continues
+    /// after `while_held` has returned [`Lost`](crate::Lost) or was dropped, and runs without the
+    /// lock once the guard is dropped. Move the guard into the closure, so that the lock is held
+    /// for as long as the work lasts, and call [`is_held`](Self::is_held) between the parts of the
+    /// work.
     ///
     /// A framework (hyper, axum) drops the handler of a request, at any `await`, when the caller
     /// disconnects, and the handler's guards with it. If work must be completed, run it in a task,
@@ -444,8 +445,8 @@ impl<M: Mode> LockGuard<M> {
 
     /// Runs `work` while the guard holds the lock, and returns the output with the guard.
     ///
-    /// Like [`while_held`](Self::while_held), but takes the guard, so the future can be passed to
-    /// [`tokio::spawn`], and the lock is held for as long as the task runs.
+    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
+    /// passed to [`tokio::spawn`], and the lock is held for as long as the task runs.
     ///
     /// # Errors
     /// [`Lost`](crate::Lost) if the guard is lost, which is then dropped, after `work`.
@@ -555,15 +556,15 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns a future that resolves when revocation of the lock is requested.
     ///
-    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
-    /// from Curator's `Revoker`. Requests before this call, or before the grant, are not missed. The
-    /// holder decides whether to release. Neither a release nor a loss resolves the future, which
-    /// does not borrow the guard.
+    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and, except
+    /// for permits, from Curator's `Revoker`. Requests before this call, or before the grant, are
+    /// not missed. The holder decides whether to release. Neither a release nor a loss resolves the
+    /// future, which does not borrow the guard.
     ///
     /// Once polled, the future watches the guard's node, which costs one request.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    /// If the future is dropped, the watch ends. The next future resolves for the same request.
     ///
     /// # Examples
     /// ```

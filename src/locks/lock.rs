@@ -424,8 +424,8 @@ impl<K: LockKind> Lock<K> {
     ///
     /// The timeout covers everything: creating missing directories, retries, reconnects, and
     /// waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO), the call
-    /// works like a try: it waits only for the servers, up to the connect timeout. A timeout of
-    /// more than a year means no deadline.
+    /// works like [`try_lock`](Self::try_lock): it waits only for the servers, up to the connect
+    /// timeout. A timeout of more than a year means no deadline.
     ///
     /// # Errors
     /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the
@@ -521,8 +521,8 @@ impl<K: LockKind> Lock<K> {
 
     /// Acquires the lock, waiting at most until `deadline`.
     ///
-    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
-    /// connect timeout.
+    /// If `deadline` has passed, this works like [`try_lock`](Self::try_lock): it waits only for
+    /// the servers, up to the connect timeout.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -564,8 +564,9 @@ impl<K: LockKind> Lock<K> {
     /// that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps it.
     ///
     /// The lease is measured by the clock of this process, which on Linux continues while the
-    /// machine sleeps. A holder that was paused may work on after the end, as after any other loss,
-    /// so the resource must compare the [token](crate::LockGuard::fencing_token).
+    /// machine sleeps. A holder that was paused may continue its work after the end of the lease,
+    /// as after any other loss, so the resource must compare the
+    /// [token](crate::LockGuard::fencing_token).
     ///
     /// No lease is needed to free the lock of a crashed process, because the lock ends with the
     /// session of that process. A lease limits how long a live process keeps the lock; a lease of
@@ -619,9 +620,9 @@ impl<K: LockKind> Lock<K> {
 
     /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns.
     ///
-    /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
-    /// because they block the executor's thread; use `spawn_blocking` there. Unlike tokio's
-    /// blocking methods, these do not panic in that case.
+    /// Use this in threads and scripts. Do not call methods with the prefix `blocking_` in
+    /// asynchronous code, because they block the executor's thread; use `spawn_blocking` there.
+    /// Unlike tokio's blocking methods, these do not panic in that case.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -704,7 +705,7 @@ impl<K: LockKind> Lock<K> {
     /// after a `sync`, because a member of the ensemble may lag behind. The call waits for nodes of
     /// this client that are still being deleted.
     ///
-    /// While another task of this client has a mutex or the write lock, trying that lock returns
+    /// While another task of this client holds a mutex or the write lock, trying that lock returns
     /// `WouldBlock` without a request. A reader that finds no node to share reads the queue. A fair
     /// lock with `max_waiters` nodes of this client returns
     /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), even if the lock is free.
@@ -932,8 +933,9 @@ impl<K: LockKind> Lock<K> {
 
     /// Returns `true` if the lock has a contender of any process: a holder or a waiter.
     ///
-    /// This costs one list. The answer may be out of date when it arrives: use it for display, and
-    /// [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if it is free.
+    /// This costs one request, a list of the lock's directory. The answer may be out of date when
+    /// it arrives: use it for display, and [`try_lock`](crate::InterProcessMutex::try_lock) to
+    /// acquire the lock if it is free.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -946,8 +948,9 @@ impl<K: LockKind> Lock<K> {
 
     /// Returns how many contenders of all processes hold the lock or wait for it.
     ///
-    /// This costs one list. The tasks of a client share one node, and count as one
-    /// ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair lock counts.
+    /// This costs one request, a list of the lock's directory. The tasks of a client share one
+    /// node, and count as one ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair
+    /// lock counts.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -958,8 +961,8 @@ impl<K: LockKind> Lock<K> {
         look(&self.path_lock, who::count).await
     }
 
-    /// Deletes the node of a contender of any process, which then no longer holds the lock, or its
-    /// place in the queue. Returns `false` if the node no longer existed.
+    /// Deletes the node of a contender of any process, so that the contender no longer holds the
+    /// lock, or its place in the queue. Returns `false` if the node no longer existed.
     ///
     /// This is for an operator who knows that the holder hangs. **The holder may still be at
     /// work**: the next in line is granted the lock at once, but a holder of this crate is notified
@@ -1063,8 +1066,8 @@ pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
     Ask::new(kind, Budget::Until { deadline, asked }, Location::caller())
 }
 
-/// The largest number of consecutive times that a call acquires again because its lease ended
-/// before the grant reached the caller.
+/// The maximum number of consecutive repetitions of a call whose lease ended before the grant
+/// reached the caller.
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock for a call, from the report of its beginning to that of its result. Logs a
@@ -1125,7 +1128,7 @@ pub(crate) fn until_received<T, F: Future<Output = Result<T, TryLockError>>>(
                 return Err(path_lock.lost_at_once(reason));
             }
             // The call has been admitted before, so it may wait where a newcomer would be refused,
-            // as by the bound on the waiters of a fair lock.
+            // for example by the bound on the waiters of a fair lock.
             ask = ask.again();
         }
     }
@@ -1182,7 +1185,7 @@ pub(crate) async fn look<
     path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
-    // The look is not detached: if the caller leaves, no other part needs its result.
+    // The query is not detached: if the caller leaves, no other code needs the result.
     let looked = path_lock.client.tasks.start(look(Arc::clone(path_lock)));
     looked
         .await

@@ -127,9 +127,9 @@ pub struct InterProcessSemaphore {
 impl InterProcessSemaphore {
     /// Creates a handle of the semaphore at `path` that states this `limit`, without any I/O.
     ///
-    /// The limit must be from 1 to 10,000, because other clients must be able to list the directory
-    /// of the permits' nodes. Other options are those of this client's existing handles for the
-    /// path, or the defaults.
+    /// The limit must be from 1 to 10,000: with more permits, other clients might be unable to list
+    /// the directory of the permits' nodes. Other options are those of this client's existing
+    /// handles for the path, or the defaults.
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
@@ -305,8 +305,8 @@ impl InterProcessSemaphore {
 
     /// Acquires one permit, waiting at most until `deadline`.
     ///
-    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
-    /// connect timeout.
+    /// If `deadline` has passed, this works like [`try_acquire`](Self::try_acquire): it waits only
+    /// for the servers, up to the connect timeout.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -345,7 +345,7 @@ impl InterProcessSemaphore {
     /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. A lease of more than a
     /// year means no limit. See
     /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) for
-    /// the clock of a lease and for the use of a lease.
+    /// how a lease is measured, and what it is for.
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -388,8 +388,8 @@ impl InterProcessSemaphore {
     }
 
     /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns. See
-    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire) for
-    /// where to use it.
+    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire) for when
+    /// to use it.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -437,7 +437,7 @@ impl InterProcessSemaphore {
     ///   or, if the limit was lowered, when the call is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than
-    ///   ZooKeeper accepts, from about 4,000 permits without [data](RecipeBuilder::data).
+    ///   ZooKeeper accepts, as it is from about 4,000 permits without [data](RecipeBuilder::data).
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired
     ///   its permit under another limit, and
     ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node with the limit
@@ -499,7 +499,7 @@ impl InterProcessSemaphore {
         self.granted_many(1, ask).await
     }
 
-    /// Acquires permits, and again if they were lost on their way to the caller.
+    /// Acquires permits, and acquires them again if they were lost on their way to the caller.
     async fn granted_many(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, AcquireError> {
         check_lease(&ask, self.path())?;
         let call = ObservedCall::begin(&self.path_lock, &mut ask);
@@ -809,9 +809,9 @@ impl InterProcessSemaphore {
 
     /// Returns the contenders that wait for permits, of all processes and in order.
     ///
-    /// Each [`Contender`] says who it is. The call lists the queue and reads each node, at most 32
-    /// at a time, and leaves out nodes that no longer exist. For the holders of permits, call
-    /// [`holders`](Self::holders).
+    /// Each [`Contender`] identifies its owner. The call lists the queue and reads each node, at
+    /// most 32 at a time, and leaves out nodes that no longer exist. For the holders of permits,
+    /// call [`holders`](Self::holders).
     ///
     /// # Errors
     /// See [`Error`].
@@ -840,8 +840,8 @@ impl InterProcessSemaphore {
 
     /// Returns how many contenders of all processes wait for permits.
     ///
-    /// This costs one list, and does not count waiters that have no node yet
-    /// ([`max_znodes`](RecipeBuilder::max_znodes)).
+    /// This costs one request, a list of the queue, which does not show waiters that have no node
+    /// yet ([`max_znodes`](RecipeBuilder::max_znodes)).
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -1273,8 +1273,8 @@ impl SemaphorePermit {
     /// [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
-    /// Cancel safe: this only waits. If a permit is lost in between, the next future resolves at
-    /// once.
+    /// Cancel safe: this only waits. If a permit is lost before the next call, the next future
+    /// resolves at once.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.shares().lost()
     }
@@ -1349,7 +1349,7 @@ impl SemaphorePermit {
     /// costs one request for each.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    /// If the future is dropped, the watch ends. The next future resolves for the same request.
     #[doc(alias = "makeRevocable")]
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.shares().revoked()

@@ -198,7 +198,7 @@ impl LeaderLatch {
     ///
     /// A [`Suspended`](LeadershipState::Suspended) participant still leads. The answer is advisory:
     /// the leadership may be lost a moment later, and only the [token](Leadership::fencing_token)
-    /// of its term protects what the leader writes to.
+    /// of its term protects the resources to which the leader writes.
     ///
     /// # Examples
     /// ```
@@ -302,7 +302,7 @@ impl LeaderLatch {
         self.candidate.leave().await
     }
 
-    /// Returns the participant that leads or is about to, of all processes; `None` if there is
+    /// Returns the participant, of any process, that leads or is about to lead; `None` if there is
     /// none.
     ///
     /// The call reads from the servers. The leader may have changed by the time the call returns,
@@ -477,7 +477,8 @@ impl Leadership {
     /// The future does not borrow the leadership, so another task can wait for it.
     ///
     /// # Cancel safety
-    /// Cancel safe: this only waits. If the term ends in between, the next future resolves at once.
+    /// Cancel safe: this only waits. If the term ends before the next call, the next future
+    /// resolves at once.
     ///
     /// # Examples
     /// ```

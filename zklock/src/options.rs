@@ -38,7 +38,7 @@ run by another process; 69 if no server answered, or if a job of --once ran and 
 be, so that it may run again; 77 without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if this
 machine gave no process, thread or file descriptor, or standard output cannot be written.
 
-A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
+A TIME is a number of seconds, such as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
 
 /// What to do instead of running a command under a lock.
 #[derive(Debug, Subcommand)]
@@ -71,7 +71,7 @@ pub(crate) enum Action {
 /// `zklock PATH -- CMD`
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The path of the lock, as /jobs/nightly
+    /// The path of the lock, such as /jobs/nightly
     #[arg(required = true, value_parser = path)]
     pub(crate) path: Option<String>,
     /// The command and its arguments, which are run without a shell
@@ -80,7 +80,7 @@ pub(crate) struct Run {
     /// Do not wait: fail if the lock is not free
     #[arg(short, long)]
     pub(crate) nonblock: bool,
-    /// Wait for the lock at most that long
+    /// Wait for the lock for at most this long
     #[arg(short, long, value_name = "TIME", value_parser = time, conflicts_with = "nonblock")]
     pub(crate) wait: Option<Duration>,
     /// The exit code if the lock is not free in time; 0 is silent
@@ -89,8 +89,8 @@ pub(crate) struct Run {
     /// Share the lock with other readers
     #[arg(short, long, group = "kind")]
     pub(crate) shared: bool,
-    /// Exclude all others, as the writer of a lock that readers share. A lock that is never shared
-    /// needs no such option, but a path at which no lock is shared
+    /// Exclude all others, as the writer of a lock that readers share. For a lock that is never
+    /// shared, omit both options, and use a path at which no lock is shared
     #[arg(short = 'x', long, group = "kind", verbatim_doc_comment)]
     pub(crate) exclusive: bool,
     /// Keep the order of arrival among all processes
@@ -101,10 +101,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     #[arg(verbatim_doc_comment)]
     pub(crate) permits: Option<u32>,
-    /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the
-    /// command fails, the next process runs it, and so it does if the record cannot be written. At
-    /// a loss it is killed without SIGTERM, so there is no --on-lost. It locks PATH/lock, and does
-    /// not exclude commands that run under PATH without --once
+    /// Run the command once for this occasion, such as 2026-11-25, in the process that comes first.
+    /// If the command fails, or the record cannot be written, the next process runs the command. If
+    /// the lock is lost, the command is killed without SIGTERM, so there is no --on-lost. The lock
+    /// is PATH/lock, and does not exclude commands that run under PATH without --once
     #[arg(
         long,
         value_name = "OCCASION",
@@ -115,7 +115,7 @@ pub(crate) struct Run {
         verbatim_doc_comment
     )]
     pub(crate) once: Option<String>,
-    /// End the command after that time, with SIGTERM and, after --kill-after, SIGKILL
+    /// End the command after this time, with SIGTERM and, after --kill-after, SIGKILL
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
@@ -137,8 +137,9 @@ pub(crate) struct Work {
     #[arg(long, value_name = "ACTION", value_parser = OnLost::parse, default_value = "term")]
     #[arg(verbatim_doc_comment)]
     pub(crate) on_lost: OnLost,
-    /// Leave the command the terminal, to read from it. Its children are not ended with it then
-    #[arg(long)]
+    /// Leave the terminal to the command, which can then read from it. The children of the command
+    /// are then not ended with it
+    #[arg(long, verbatim_doc_comment)]
     pub(crate) foreground: bool,
     /// Say on standard error who holds the lock if it is not free, when it is granted, and what
     /// else happens to it
