@@ -76,7 +76,7 @@ impl Broken {
     /// The limit counts from the last connection of its client: the check of the node is lost with
     /// the connection, and is sent again by the next. If each connection lasts for a moment only,
     /// the answers to other writes, which keep the lease valid, may get through while those to the
-    /// checks do not (seed 1675).
+    /// checks do not.
     pub fn look(
         &self,
         now: u64,

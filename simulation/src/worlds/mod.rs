@@ -238,7 +238,7 @@ pub async fn all_work(
         let began = world.now();
         loop {
             let proof = multi::prove(world, &machine.client, patience).await;
-            // A long link may fail for as often as the retry policy allows, as above (seed 26876).
+            // A long link may fail for as often as the retry policy allows, as above.
             if proof.is_ok() || world.now() >= began + patience.as_millis() as u64 {
                 world.check(ends::works("all at once", machine.number, proof));
                 break;
