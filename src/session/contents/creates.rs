@@ -154,6 +154,12 @@ impl Creates {
         })
     }
 
+    /// Returns whether there is a known node, or a create that may have made one. A node counts by
+    /// the bytes of its path.
+    pub(crate) fn any_may_exist(&self) -> bool {
+        self.sent.lock().bytes > 0
+    }
+
     /// Records that the create with this id has made no node, unless it is abandoned.
     pub(crate) fn end(&self, id: &str) {
         let mut sent = self.sent.lock();
@@ -321,9 +327,10 @@ mod tests {
         creates.gone(&node);
         assert_eq!(bytes(&creates), 0);
         // One that was refused.
-        assert!(begin());
+        assert!(begin() && creates.any_may_exist());
         creates.end(ID);
         assert_eq!(bytes(&creates), 0);
+        assert!(!creates.any_may_exist());
         drop(creates.room("/a").expect("room"));
         assert_eq!(bytes(&creates), 0);
         assert!(creates.sent.lock().by_id.is_empty());

@@ -70,7 +70,7 @@ impl Ending {
     /// or when.
     pub(crate) fn for_session(self, session: &Session, cleanup: &Cleanup) -> Self {
         let _ticket = session
-            .has_nodes()
+            .may_have_nodes()
             .then(|| cleanup.ticket(AttemptNumber::default()));
         Self {
             last_renewal: session.last_own_renewal(),

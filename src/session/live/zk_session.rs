@@ -292,10 +292,11 @@ impl Session {
     }
 
     /// Returns whether a session that has ended here may have left nodes on the servers: nodes that
-    /// are known, and those of creates that cleanup did not find. A flush waits for the end of such
-    /// a session. Heartbeats depend on known nodes and on held locks instead.
-    pub(crate) fn has_nodes(&self) -> bool {
-        *self.nodes.count().borrow() > 0 || !self.unknown_creates.is_empty()
+    /// are known, those of creates that were not answered, and those of creates that cleanup did
+    /// not find. A flush waits for the end of such a session. Heartbeats depend on known nodes and
+    /// on held locks instead.
+    pub(crate) fn may_have_nodes(&self) -> bool {
+        self.nodes.creates.any_may_exist() || !self.unknown_creates.is_empty()
     }
 
     /// Returns whether a lock that is held in the session may be granted to another caller without

@@ -250,6 +250,42 @@ async fn abandoned_session_is_closed_after_outage() {
     }
 }
 
+/// The servers keep the node of a create that they have not answered before the client gives the
+/// session up.
+// Shows: flush
+#[tokio::test]
+async fn flush_awaits_session_of_unanswered_create() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = brief_client(&server, patient()).await;
+    // The directory exists, and the session has no node.
+    hold(&client).await.release().await.unwrap();
+    client.flush(LONG).await.unwrap();
+    let id = session(&client);
+    let unanswered = server.hold_reply(Match::op(Op::Create).session(id));
+    let mut call = task::spawn(mutex(&client).lock());
+    assert_pending!(call.poll());
+    within("the create", unanswered.wait_hit()).await;
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Lost).await;
+    drop(call);
+    let refused = server.fail(
+        Match::op(Op::Connect).session(id).always(),
+        RUNTIME_INCONSISTENCY,
+    );
+    server.restart_async().await.unwrap();
+    within("the first try", refused.wait_hit()).await;
+    assert_eq!(server.children(DIRECTORY).len(), 1);
+    let early = client.flush(T / 2).await;
+    assert!(
+        matches!(early, Err(ReleaseError::TimedOut { .. })),
+        "{early:?}"
+    );
+    refused.remove();
+    client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 0);
+}
+
 /// When a close waits for the end of an earlier session, the servers are asked for it at once, and
 /// not at the end of the pause.
 // Shows: close-confirmed
