@@ -72,15 +72,18 @@ async fn waiter_without_place_costs_less() {
     );
     assert_eq!(lock.participants().await.unwrap().len(), 1);
     drop((holder, waiting));
-    within("the grant", lock.lock())
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = within("the grant", lock.lock()).await.unwrap();
+    // A task that waits for the lock, and then releases it, has room for both futures.
+    let release = guard.release();
+    let bytes = size_of_val(&release);
+    assert!(bytes <= RELEASE, "{bytes} bytes for a release");
+    release.await.unwrap();
     client.close().await.unwrap();
     server.stop();
 }
+
+/// The largest memory of the future of a release.
+const RELEASE: usize = 256;
 
 /// How many bytes a waiter without a place costs at most.
 const WITHOUT_PLACE: usize = 1_450;

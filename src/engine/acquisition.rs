@@ -305,15 +305,7 @@ impl Hold {
         // The handle is kept until the result: if the last handle were dropped earlier, the client
         // would be closed before the deletion is confirmed.
         async move {
-            let answer = tokio::select! {
-                biased;
-                result = result => result.ok(),
-                // The client's thread may drop the queue of cleanup while the release is being
-                // submitted. Tokio's channel then keeps the item until its last sender is dropped,
-                // which this handle prevents.
-                _ = path_lock.client.end_is_confirmed() => None,
-            };
-            answer.unwrap_or_else(|| {
+            result.await.unwrap_or_else(|_| {
                 // Cleanup sends a result for every item. There is none only if the client has
                 // ended, or the session was dropped.
                 Err(Lost {

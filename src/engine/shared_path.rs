@@ -254,6 +254,13 @@ impl SharedPath {
         })
     }
 
+    /// Returns whether callers of this client wait that a call of this kind must not overtake.
+    pub(crate) fn has_waiters_ahead(&self, kind: Kind) -> bool {
+        let state = self.state.lock();
+        let waits = |kind| state.path.waiters.of(kind).is_waited_for();
+        waits(Kind::Exclusive) || kind == Kind::Exclusive && waits(Kind::Shared)
+    }
+
     /// Handles a caller that may wait. Returns `Ok` if the caller is a reader that shares the open
     /// node. Returns `Err` if the caller waits, with the number of this client's callers ahead of
     /// it, or `None` if an attempt must be started for it.
@@ -657,7 +664,7 @@ mod tests {
     use crate::error::{Lost, LostReason, ReleaseError};
     use crate::protocol::local_queue::Gone;
     use crate::session::contents::nodes::NodeOwner;
-    use crate::session::leftovers::cleanup::CleanupQueue;
+    use crate::session::leftovers::cleanup::{self, CleanupQueue};
     use crate::session::live::zk_session::SessionOptions;
 
     const WRITERS: Kind = Kind::Exclusive;
@@ -831,10 +838,9 @@ mod tests {
         }
     }
 
-    /// The queue of cleanup keeps the item of the release, as when the client's thread ends at that
-    /// moment.
+    /// One release is submitted before the end of the client, and one after it.
     #[tokio::test]
-    async fn release_ends_with_its_client() {
+    async fn releases_end_with_their_client() {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         let client = crate::Client::connect(&server.connect_string())
@@ -842,15 +848,25 @@ mod tests {
             .unwrap();
         let asked = RequestedOptions::default();
         let path_lock = client.path_lock("/lock", Recipe::Mutex, &asked).unwrap();
-        let release = Hold::new(path_lock, scene.writer(&path(HandOff::NONE))).release();
-        client.close().await.unwrap();
-        let released = tokio::time::timeout(Duration::from_secs(60), release).await;
-        let error = released.expect("the release ends").unwrap_err();
-        let is_closed = |lost: &Lost| lost.reason() == LostReason::Closed;
-        assert!(
-            matches!(&error, ReleaseError::Lost(lost) if is_closed(lost)),
-            "{error}"
-        );
+        let [before, after] = [(); 2].map(|()| {
+            let grant = scene.writer(&path(HandOff::NONE));
+            Hold::new(Arc::clone(&path_lock), grant)
+        });
+        let before = before.release();
+        let (client_ends, client_ended) = oneshot::channel();
+        drop(client_ends);
+        cleanup::run(scene.queue, client_ended).await;
+        for release in [before, after.release()] {
+            let released = tokio_test::task::spawn(release).poll();
+            let std::task::Poll::Ready(Err(error)) = released else {
+                panic!("{released:?}");
+            };
+            let is_closed = |lost: &Lost| lost.reason() == LostReason::Closed;
+            assert!(
+                matches!(&error, ReleaseError::Lost(lost) if is_closed(lost)),
+                "{error}"
+            );
+        }
     }
 
     /// Ends a hold.

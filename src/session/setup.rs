@@ -248,11 +248,16 @@ fn start(
     let run = async move {
         // Cleanup runs beside the supervisor, because the supervisor may wait for it
         // (`settle_down`).
-        background::spawn(cleanup::run(queue));
+        let (client_ends, client_ended) = oneshot::channel();
+        let cleanup = background::spawn(cleanup::run(queue, client_ended));
         supervise(supervised, connected, dialer, cleaned, options).await;
+        // Nothing is left to delete: the client's sessions are closed, or expire. Calls that wait
+        // for a deletion end. An error means that the cleanup has panicked, which ended them.
+        drop(client_ends);
+        let _ = cleanup.await;
     };
-    // The runtime ends when the supervisor returns, and drops all tasks of the client, cleanup
-    // included. Nothing is left to delete by then: the client's sessions are closed, or expire.
+    // The runtime ends after the supervisor and the cleanup, and drops all other tasks of the
+    // client.
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {
         tasks: Tasks::new(runtime, Arc::clone(&shared)),

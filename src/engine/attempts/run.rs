@@ -411,6 +411,16 @@ impl InSession<'_> {
             InTheWay::Nothing => Ok(()),
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving { last } => {
+                // Callers of this client that wait are granted the lock before the try. If they
+                // release it faster than a list is answered, each look would find another node that
+                // is leaving.
+                if path_lock.shared.has_waiters_ahead(kind) {
+                    let ahead = Ahead {
+                        count: 1,
+                        first: None,
+                    };
+                    return Err(End::Denied(path_lock.would_block(kind, ahead)));
+                }
                 self.attempt.progress.set_waits_for(WaitsFor::Deletion);
                 // Another contender may come during this wait, so the next round looks again.
                 self.wait(session.nodes.until_gone(&last)).await?;

@@ -229,13 +229,16 @@ type CreateGroup = (SessionNumber, LockPath);
 /// The items that a finished task leaves to other tasks.
 type OpenItems = Vec<(CleanupItem, Ticket)>;
 
-/// Deletes orphans until all senders of items are dropped and all items are done.
-pub(crate) async fn run(mut items: CleanupQueue) {
+/// Deletes orphans until the sender of `client_ended` is dropped, or until all senders of items are
+/// dropped and all items are done. At the end of the client, the items that are left are dropped.
+pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Receiver<()>) {
     let mut tasks = CleanupTasks::default();
     let mut open = true;
     // After the last sender is dropped, no item can arrive, but the tasks that run are completed.
     while open || !tasks.running.is_empty() {
         tokio::select! {
+            biased;
+            _ = &mut client_ended => break,
             item = items.recv(), if open => match item {
                 Some((item, ticket)) => tasks.begin(item, ticket),
                 None => open = false,
@@ -243,6 +246,11 @@ pub(crate) async fn run(mut items: CleanupQueue) {
             Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
         }
     }
+    // The queue is emptied until no send is under way. If the receiver alone were dropped, tokio's
+    // channel would keep an item that is sent in that moment until the last sender is dropped, and
+    // the release that waits for the item keeps a sender.
+    items.close();
+    while items.recv().await.is_some() {}
 }
 
 /// The tasks that work on items.
@@ -353,10 +361,11 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                 drop(item.slot.take());
                 finish(item.done, Ok(()));
             }
-            // The session has ended, and the node with it, or the servers refuse the requests.
+            // The session has ended here, and the servers end the node with it, or the servers
+            // refuse the requests. Whether the node exists stays unknown in both cases.
             (Err(error), _) => {
+                create.keep_counted();
                 if let ReleaseError::Refused { source, .. } = error {
-                    create.keep_counted();
                     // A later list of the directory may show the node.
                     session.unknown_creates.remember(&directory, id);
                     let path = directory.user();

@@ -69,7 +69,7 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
     );
 }
 
-/// A list finds the node of an unanswered create, and the node cannot be deleted (seed 773).
+/// A list finds the node of an unanswered create, and the node cannot be deleted.
 // Shows: refused-orphan
 #[tokio::test]
 async fn node_of_unanswered_create_becomes_orphan() {

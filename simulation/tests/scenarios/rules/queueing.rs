@@ -351,6 +351,39 @@ async fn busy_try_looks_again_after_sync() {
     guard.release().await.unwrap();
 }
 
+/// A try finds a node of its client that is leaving, and callers of its client wait. They could be
+/// granted and release the lock faster than the servers answer each look of the try.
+// Shows: try-lock
+#[tokio::test]
+async fn try_passes_no_waiting_callers() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let id = session(&client);
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .hand_off(1, Duration::MAX)
+        .build()
+        .unwrap();
+    // The directory exists.
+    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    let created = server.hold_reply(Match::op(Op::Create).session(id));
+    // The second list is that of the try, and shows the node of the first caller.
+    let listed = server.hold_reply(Match::op(Op::GetChildren).session(id).nth(1));
+    let mut first = task::spawn(lock.lock());
+    assert_pending!(first.poll());
+    within("the create", created.wait_hit()).await;
+    let attempt = tokio::spawn(lock.try_lock());
+    within("the list", listed.wait_hit()).await;
+    created.release();
+    let held = within("the first grant", first).await.unwrap();
+    let mut second = task::spawn(lock.lock());
+    assert_pending!(second.poll());
+    drop(held);
+    listed.release();
+    let error = within("the answer", attempt).await.unwrap().unwrap_err();
+    assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
+    assert_eq!(server.counters().requests(Op::Sync), 0, "the try looked once");
+    within("the second grant", second).await.unwrap().release().await.unwrap();
+}
+
 /// A try that lost the race for a free lock does not wait, and leaves nothing.
 // Shows: try-lock
 #[tokio::test]
