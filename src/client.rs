@@ -1,5 +1,5 @@
-//! The client, from which all recipes are created. Its handles share a [`Core`], which has the
-//! session, and two registries: one of the path locks, and one of the turns at the paths of
+//! The client, from which all recipes are created. Its handles share a [`Core`] (which has the
+//! session) and two registries: one of the path locks, and one of the turns at the paths of
 //! persistent nodes. This file is the public API; `session/core.rs` says how long each part lives.
 
 use std::fmt;
@@ -123,8 +123,8 @@ impl Client {
         Self::builder().connect(servers).await
     }
 
-    /// Returns a client for `host:port[,host:port…][/namespace]` with the default options, which
-    /// connects in the background.
+    /// Returns a client with the default options, which connects to
+    /// `host:port[,host:port…][/namespace]` in the background.
     ///
     /// Use this for a service that may start before ZooKeeper does; see
     /// [`ClientBuilder::connect_lazy`].
@@ -291,8 +291,8 @@ impl Client {
     /// The call tries once more to delete nodes whose deletion the servers have refused. It does
     /// not wait for guards that are still held, nor for a dropped
     /// [`LeaderLatch`](crate::LeaderLatch) or [`PersistentNode`](crate::PersistentNode); to wait
-    /// for these, call their `close`. The call also waits until the servers have ended a session
-    /// with nodes that the client has given up in an outage.
+    /// for these, call their `close`. If the client gave up a session with nodes in an outage, the
+    /// call also waits until the servers have ended this session.
     ///
     /// # Errors
     /// Returns [`ReleaseError::TimedOut`] if the deletions take longer than `timeout`; the cleanup
@@ -457,9 +457,9 @@ impl Client {
     /// thread while the process lives. Further calls return the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed in time the end of the
-    /// session, or of an earlier session that the client gave up in an outage. The nodes of that
-    /// session are deleted when it expires.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed in time that the session,
+    /// or an earlier one that the client gave up in an outage, has ended. The nodes of that session
+    /// are deleted when it expires.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is
@@ -800,10 +800,10 @@ impl ClientBuilder {
     ///
     /// The default is 30 s (Curator's is 60 s). The servers clamp the timeout to their limits, by
     /// default 2 to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
-    /// [`Client::session_timeout`] returns the granted timeout. If that requires another [server
-    /// timeout](Self::connect_timeout), the client connects a second time at once; if the servers
-    /// have no connection left for this address (`maxClientCnxns`), the second attempt takes the
-    /// rest of the connect timeout.
+    /// [`Client::session_timeout`] returns the granted timeout. If the granted timeout requires
+    /// another [server timeout](Self::connect_timeout), the client connects a second time at once;
+    /// if the servers have no connection left for this address (`maxClientCnxns`), the second
+    /// attempt takes the rest of the connect timeout.
     ///
     /// With a longer timeout, other processes wait longer for the lock of a crashed holder; with a
     /// shorter one, locks are lost in shorter outages. With a granted timeout of T:
@@ -853,7 +853,7 @@ impl ClientBuilder {
     /// turn, repeatedly. [`connect`](Self::connect) makes one such attempt.
     /// [`connect_lazy`](Self::connect_lazy) and the replacement of a lost session repeat the
     /// attempt under the [retry policy](Self::retry_policy). A
-    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
+    /// [`try_lock`](crate::InterProcessMutex::try_lock) waits at most that long for an answer.
     ///
     /// Both while connecting and later, the client leaves a silent server for another one after the
     /// *server timeout*: a third of the connect timeout or an eighth of the granted session

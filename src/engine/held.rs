@@ -23,8 +23,8 @@
 //! carried out, each effect belongs to one change of the state, and the session reads the state
 //! when it registers the hold, so that the later of two threads registers the changes of both.
 //! Panics of wakers are caught where the tasks wait ([`waker`](crate::session::threads::waker)), so
-//! the loop always ends. The loop keeps the session alive until then. If the session was dropped
-//! before, the effects on it do nothing.
+//! the loop over the effects always ends, and keeps the session alive until then. If the session
+//! was dropped before, the effects on it do nothing.
 //!
 //! Three steps are not in this diagram. [`Held::register`] and [`Held::take_back`] drop the
 //! effects, because no caller has the hold then. Before the event that the node does not exist,
@@ -62,9 +62,8 @@ use crate::values::path::LockPath;
 /// `mark_missing`, which comes before the event, `reserve`, which a conversion calls, and the query
 /// `is_missing`.
 pub(crate) trait PathNode: Send + Sync {
-    /// Lets a hold that needs this deletion leave the node. Returns the deletion that is left to
-    /// do; `None` if another hold has the node, or the node is gone. Without a session, no other
-    /// hold gets the node.
+    /// Lets a hold leave the node. Returns the deletion that is left to do; `None` if another hold
+    /// has the node, or the node is gone. Without a session, no other hold gets the node.
     fn pass_on(
         &self,
         held: &Arc<Held>,
@@ -73,7 +72,7 @@ pub(crate) trait PathNode: Send + Sync {
     ) -> Option<Deletion>;
 
     /// Records that the hold with this number has ended. The deletion of the node, if the node
-    /// needs one, is on its way, so that another attempt may start.
+    /// needs one, is on its way, so another attempt may start.
     fn hold_ended(&self, hold: HoldNumber);
 
     /// Records that a hold of the node is lost: no further caller gets the node. If the hold has
@@ -139,8 +138,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Returns a hold of a node. The session does not know it yet: before the hold is
-    /// [registered](Self::register), the callers of this client must know it.
+    /// Returns a hold of a node. Add the hold to the state of its path before you
+    /// [register](Self::register) it with the session.
     pub(crate) fn new(
         session: &Arc<Session>,
         cleanup: &Cleanup,
@@ -163,9 +162,9 @@ impl Held {
         })
     }
 
-    /// Registers the hold with its session, before a caller has the lock. If the session has ended,
-    /// the hold is lost: then the effects of the loss are dropped, the callers at its path are not
-    /// notified, and this returns `false`.
+    /// Registers the hold with its session, before a caller has the lock. Returns `false` if the
+    /// session has ended: then the hold is lost, the effects of the loss are dropped, and the
+    /// callers at its path are not notified.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.update_registration(self);
         // The end of the session is checked after the registration, because an end before the
@@ -197,7 +196,7 @@ impl Held {
         HoldNumber::of_attempt(self.cleanup.number(1))
     }
 
-    /// Reports the end of the hold as part of this call.
+    /// From now on, the end of the hold is reported as part of this call.
     pub(crate) fn begin_report(&self, report: &Arc<CallReport>) {
         self.report.begin(report);
         // A loss before this moment had no report to end. If another thread notices the loss at the
@@ -217,9 +216,9 @@ impl Held {
         self.path_node.reserve(self.number);
     }
 
-    /// Takes the node back from a hold whose caller has never received it. Returns the deletion of
-    /// the node, unless the node is gone. The next [`release`](Self::release) notifies the session,
-    /// and has no other effect.
+    /// Takes the node back from a hold whose caller has never received the lock. Returns the
+    /// deletion of the node, unless the node is gone. The next [`release`](Self::release) notifies
+    /// the session, and has no other effect.
     pub(crate) fn take_back(&self) -> Option<Deletion> {
         self.change(self.release_event()).into_deletion()
     }
@@ -268,7 +267,7 @@ impl Held {
             .unwrap_or_else(|| self.directory.user().into())
     }
 
-    /// Returns the name of its node.
+    /// Returns the name of the hold's node.
     pub(crate) fn name(&self) -> Arc<str> {
         Arc::clone(self.state.borrow().node())
     }
@@ -286,8 +285,8 @@ impl Held {
     /// lost, or `None` if it is not. The holder that calls this may be the first to notice the
     /// loss.
     pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
-        // The lease of the hold is checked first: if both leases have ended, the reason is the one
-        // that the caller chose, and the node is deleted at once.
+        // The lease of the hold is checked first: if both leases have ended, the reason is the end
+        // of the lease that the caller set, and the node is deleted at once.
         let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
         let Some(session) = session.filter(|session| session.lease.state() == LeaseState::Expired)
@@ -297,8 +296,8 @@ impl Held {
         self.handle_event(HoldEvent::LeaseExpired {
             until: session.lease.kept_until(),
         });
-        // A released lock is not lost by the clock, and a lock that another thread has ended keeps
-        // the reason of that thread.
+        // A released lock is not lost when a lease ends, and a lock that another thread has ended
+        // keeps the reason of that thread.
         self.state.borrow().lost()
     }
 
@@ -357,16 +356,16 @@ impl Held {
         }
     }
 
-    /// Returns how much of the hold lease is left; `None` if there is none.
+    /// Returns how much of the hold lease is left; `None` if the hold has no lease.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
         // The session lease is checked too: a lost lock has no time left.
         self.check_lost();
         self.state.borrow().lease_remaining(clock::now())
     }
 
-    /// Returns the state of the lock, given whether the lease is valid.
+    /// Returns the state of the lock, given whether the session lease is valid.
     pub(crate) fn state(self: &Arc<Self>, valid: bool) -> LockState {
-        // The clock is read first, because a loss may have happened that no thread has noticed.
+        // The clock is read first, because there may be a loss that no thread has noticed yet.
         self.check_lost();
         self.state.borrow().state(valid)
     }
@@ -385,11 +384,12 @@ impl Held {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
-        // The future does not keep the hold, because the hold keeps the cleanup, whose task would
-        // outlive the client.
+        // The future does not keep the hold alive, because the hold keeps the cleanup alive, whose
+        // task would then outlive the client.
         let held = Arc::downgrade(self);
         async move {
-            // The clock is read first, since no other task may have noticed an expired lease yet.
+            // The clock is read first, since the lease may have expired without any other task
+            // having noticed.
             if let Some(reason) = held.upgrade().and_then(|held| held.check_lost()) {
                 return reason;
             }
@@ -499,8 +499,8 @@ impl Held {
         // The ticket is created before the change, and is kept to the end, so that a flush counts
         // the node before other code can see the lock as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
-        // The node is marked before the change too, so that no other hold of the node reports that
-        // it is held once this one reports that it is lost.
+        // The node is marked before the change too, so that no other hold of the node reports the
+        // lock as held once this hold reports it as lost.
         if let HoldEvent::NodeDeleted { node } = &event {
             if self.state.borrow().has_node(node) {
                 self.path_node.mark_missing();
@@ -587,8 +587,8 @@ impl Held {
         self.cleanup.submit(CleanupItem {
             session: Arc::clone(session),
             directory: self.directory.clone(),
-            // No caller of the path gets the node. A waiter of a fair lock with a separate node
-            // may still be next, and cleanup hands the lock over to it.
+            // No caller of the path gets the node. A waiter of a fair lock, which has a separate
+            // node, may still be next, and cleanup hands the lock over to that waiter.
             orphan: Orphan::Hold {
                 name: node.as_ref().to_owned(),
                 may_hand_over: may_pass_on,
@@ -819,7 +819,7 @@ mod tests {
         fn reserve(&self, _hold: HoldNumber) {}
     }
 
-    /// Returns a hold of a node without other callers, which its session knows.
+    /// Returns a hold that its session knows, of a node without other callers.
     fn registered(
         session: &Arc<Session>,
         cleanup: &Cleanup,
@@ -840,7 +840,7 @@ mod tests {
         held
     }
 
-    /// The same for a hold of which only the state and the session matter.
+    /// Returns a registered hold of which only the state and the session matter.
     fn alone(
         session: &Arc<Session>,
         cleanup: &Cleanup,

@@ -2,11 +2,11 @@
 //! after the other or together, and the callers that wait for a node. Path locks and the layers
 //! above use this file, which never sends a request.
 //!
-//! [`PathState`] decides, under one mutex that is locked for one decision at a time, and never
-//! across an await or code outside the library. Callers, holds and the
-//! [task](crate::engine::attempts::shared_attempt) of the waiting callers report events to it.
-//! After unlocking the state, each of them acts on the decision: sends a grant, registers a hold
-//! with its session, wakes the task, or submits the node for deletion.
+//! [`PathState`] decides, under a mutex that is locked for one decision at a time, and never held
+//! across an await or a call to code outside the library. Callers, holds and the
+//! [task](crate::engine::attempts::shared_attempt) of the waiting callers report events to the
+//! state. After unlocking the state, whichever reported the event acts on the decision: it sends a
+//! grant, registers a hold with its session, wakes the task, or submits the node for deletion.
 //!
 //! ```text
 //!   arrive   a reader, and a node is open --> `join_or`: another hold of that node
@@ -83,7 +83,7 @@ pub(crate) struct AttemptRecord {
     grants: u64,
     /// The number of the session in which the lock was granted last.
     granted_in: SessionNumber,
-    /// Until when the task sleeps; `None` if there is no such task.
+    /// The time until which the task sleeps; `None` if there is no task.
     pub(crate) task_sleeps_until: Option<Instant>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Waiter {
     pub(crate) began: Instant,
     /// The timeout that the caller passed.
     pub(crate) asked: Duration,
-    /// How many grants of the lock were over when this caller arrived.
+    /// How many of the counted grants were over when this caller arrived.
     pub(crate) grants: u64,
     /// The call, if it is observed.
     pub(crate) call: Option<CallNumber>,
@@ -153,7 +153,7 @@ impl SharedPath {
         self.state.lock().path.holders().cloned().collect()
     }
 
-    /// Creates the grant of a lock by a node, which is closed at first. From now on the hold counts
+    /// Creates the grant of a lock by a node. The node is not open yet. From now on the hold counts
     /// as a local holder, even before the caller polls its future, and the session notifies the
     /// hold of a loss.
     pub(crate) fn grant(self: &Arc<Self>, lock: NewLock<'_>) -> Grant {
@@ -186,8 +186,8 @@ impl SharedPath {
         Grant::new(held, session, token, how)
     }
 
-    /// Lets a reader share the open node, if there is one. If not, `otherwise` runs under the mutex
-    /// under which a release decides whether to delete the node.
+    /// Lets a reader share the open node, if there is one. If not, runs `otherwise` under the
+    /// same mutex. A release decides under this mutex, too, whether to delete the node.
     fn join_or<T>(
         &self,
         location: &'static Location<'static>,
@@ -254,7 +254,7 @@ impl SharedPath {
         })
     }
 
-    /// Returns whether callers of this client wait that a call of this kind must not overtake.
+    /// Returns whether this client has waiting callers that a call of this kind must not overtake.
     pub(crate) fn has_waiters_ahead(&self, kind: Kind) -> bool {
         let state = self.state.lock();
         let waits = |kind| state.path.waiters.of(kind).is_waited_for();
@@ -273,9 +273,9 @@ impl SharedPath {
     ) -> Result<Grant, Option<usize>> {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
-            // The grant of the open node is not over while a hold has the node, so it shows this
-            // caller that the lock was busy. The grant of a node that was released, but whose
-            // deletion is not on its way yet, shows nothing.
+            // While a hold has the open node, the grant of the node is not over, so it counts as
+            // one that has kept this caller waiting. The grant of a node that was released, but
+            // whose deletion is not on its way yet, does not.
             let is_granted = state.path.open_hold(kind).is_some();
             let grants = state.attempt_records.of_mut(kind).grants;
             let grants = grants.saturating_sub(u64::from(is_granted));
@@ -337,21 +337,21 @@ impl SharedPath {
             }
             (waiter, is_abandoned)
         };
-        // The channel of the waiter is dropped after the mutex is unlocked, because code of the
-        // caller's executor may run then (docs/protocol.md#no-lock-across-await).
+        // The channel of the waiter is dropped after the mutex is unlocked, because the drop may
+        // run code of the caller's executor (docs/protocol.md#no-lock-across-await).
         drop(waiter);
         if is_abandoned {
             self.wake.of(kind).notify_one();
         }
     }
 
-    /// Passes the node that the attempt was granted to the first waiting caller or, for readers, to
-    /// all of them. If no caller waits, the node is released.
+    /// Passes the node of a granted attempt to the first waiting caller or, if the callers are
+    /// readers, to all of them. If no caller waits, the node is released.
     pub(crate) fn granted(&self, kind: Kind, grant: Grant) {
         let (held, session) = (Arc::clone(&grant.held), Arc::clone(&grant.session));
         let (number, token) = (held.number, grant.token);
-        // The clock is read before the mutex is locked, because a loss that is noticed here locks
-        // the mutex.
+        // The clock is read before the mutex is locked, because handling a loss that is noticed
+        // here locks the mutex, too.
         let is_lost = held.check_lost().is_some();
         // A grant that no caller takes is dropped at the end of this function, because its release
         // locks the mutex.
@@ -395,8 +395,8 @@ impl SharedPath {
         for (_, other) in served.iter().skip(1) {
             other.held.register(&session);
         }
-        // The grants of callers that have left. Their drop releases the node or, if the node is not
-        // shared, passes it on.
+        // `returned` has the grants of callers that have left. The drop of such a grant releases
+        // the node or, if the node is not shared, passes it on.
         let callers = served.len();
         let returned: Vec<_> = served
             .into_iter()
@@ -419,7 +419,7 @@ impl Waiter {
         grant.held.begin_lease(self.lease);
         match self.reply.send(Ok(grant)) {
             Err(Ok(grant)) => Err(grant),
-            // The channel returns what was sent, which is a grant.
+            // `Err(Err(_))` cannot occur: the channel returns what was sent, which is a grant.
             Ok(()) | Err(Err(_)) => Ok(()),
         }
     }
@@ -452,7 +452,7 @@ impl SharedState {
 }
 
 impl AttemptRecord {
-    /// Returns the number of grants that were not lost; 0 if the last grant was in another session
+    /// Returns the number of grants that were not lost; 0 if the last grant was in a session other
     /// than the one with this number.
     pub(crate) fn grants_in(&self, session: Option<SessionNumber>) -> u64 {
         if session == Some(self.granted_in) {
@@ -487,7 +487,7 @@ impl AttemptRecord {
 
 /// What happens to a node after one of its holds has left.
 enum NodeAfter {
-    /// The caller that has waited longest.
+    /// The caller that has waited longest gets the node.
     Caller(Waiter, Grant),
     /// The other holds keep the node, or the node is already gone.
     Stays,
@@ -495,7 +495,7 @@ enum NodeAfter {
 }
 
 impl NodeEntry {
-    /// Lets a hold that needs this deletion leave the node.
+    /// Lets a hold leave the node. `deletion` is due unless another hold has, or gets, the node.
     fn after_release(
         &self,
         held: &Held,
@@ -542,7 +542,7 @@ impl NodeEntry {
                 NodeAfter::Caller(waiter, grant)
             }
             (PassOn::Stays, _) => NodeAfter::Stays,
-            // `PathState` passes no node on unless the session is healthy, so this is `Delete`.
+            // `PathState` passes no node on unless the session is healthy, so `To` cannot occur.
             (PassOn::To(..) | PassOn::Delete, _) => NodeAfter::Delete,
         }
     }
@@ -556,8 +556,8 @@ impl PathNode for NodeEntry {
         deletion: Deletion,
     ) -> Option<Deletion> {
         let (mut held, mut deletion) = (Arc::clone(held), deletion);
-        // The grant of a caller that has left, kept until the next hold is registered. By then the
-        // hold is released, so the drop only removes the hold from the session.
+        // The grant of a caller that has left, kept until the next hold is registered. The hold of
+        // this grant is released by then, so the drop only removes that hold from the session.
         let mut taken_back: Option<Grant> = None;
         loop {
             let (waiter, grant) = match self.after_release(&held, session, &deletion) {
@@ -566,8 +566,8 @@ impl PathNode for NodeEntry {
                 NodeAfter::Delete => return Some(deletion),
             };
             // The session knows the next hold before it forgets the last one, so that no heartbeat
-            // misses the node. The grant is sent after that, because a hold that is
-            // lost at its registration wakes no task.
+            // misses the node. The grant is sent after that, because a hold that is lost at its
+            // registration wakes no task.
             let is_registered = grant.held.register(&grant.session);
             drop(taken_back.take());
             if !is_registered {
@@ -942,12 +942,12 @@ mod tests {
             .is_open(node)
     }
 
-    /// Another reader of the same node.
+    /// Lets another reader share the open node, if there is one.
     fn join(readers: &SharedPath) -> Option<Grant> {
         readers.join(Location::caller())
     }
 
-    /// A writer of the same client waits, and leaves.
+    /// Closes the node of the readers: a writer of the same client waits, and leaves.
     fn close(readers: &SharedPath, cleanup: &Cleanup) {
         let at = arrive(readers, cleanup);
         readers.remove_caller(WRITERS, at, cleanup);
@@ -987,7 +987,7 @@ mod tests {
             scene
         }
 
-        /// Nothing else renews the lease, however long a test takes.
+        /// Renews the lease, which nothing else does, however long a test takes.
         fn renew(&self) {
             self.session.lease.renewed(clock::now());
         }
@@ -1191,7 +1191,7 @@ mod tests {
     }
 
     /// The lease of the writer ends during its downgrade, which reserves the node before it notices
-    /// this.
+    /// the end.
     #[tokio::test]
     async fn ended_writer_reserves_no_node() {
         let server = Server::start().unwrap();
@@ -1291,7 +1291,8 @@ mod tests {
         }
     }
 
-    /// The thread that learned of the end of the node was paused before it could tell the others.
+    /// The thread that learned of the end of the node was paused before it could notify the other
+    /// hold.
     // Shows: shared-read-node
     #[tokio::test]
     async fn readers_lose_their_node_together() {
@@ -1301,7 +1302,7 @@ mod tests {
         let second = join(&readers).unwrap();
         let held = &first.held;
         std::thread::scope(|threads| {
-            // The thread tells the others under the mutex.
+            // The thread notifies the other hold under the mutex.
             let paused = readers.state.lock();
             threads.spawn(|| held.node_deleted(held.name()));
             while !held.is_lost_or_released() {
@@ -1316,8 +1317,8 @@ mod tests {
         assert_eq!(second.held.check_lost(), Some(LostReason::NodeDeleted));
     }
 
-    /// Two readers have lost the lock, and keep their node until they are released. Before that,
-    /// the servers report that the node does not exist.
+    /// Two readers have lost the lock, and keep their node until their holds are released. Before
+    /// that, the servers report that the node does not exist.
     // Shows: node-deleted-by-hand
     #[tokio::test]
     async fn missing_node_reaches_every_reader_once() {
@@ -1410,7 +1411,7 @@ mod tests {
         }
     }
 
-    /// The thread that learned of the end of the node is paused before it tells the others.
+    /// The thread that learned of the end of the node is paused before it notifies the hold.
     // Shows: shared-read-node
     #[tokio::test]
     async fn marked_node_is_not_joined() {

@@ -380,9 +380,9 @@ impl<M: Mode> LockGuard<M> {
 
     /// Runs `work` while the guard holds the lock, and returns its output.
     ///
-    /// When the guard is lost, `work` is dropped. If `work` is done after the loss, its output is
-    /// dropped. For a separate task, use [`while_held_owned`](Self::while_held_owned), which takes
-    /// the guard.
+    /// When the guard is lost, `work` is dropped. If the guard is already lost when `work` is done,
+    /// the output of `work` is dropped. For a separate task, use
+    /// [`while_held_owned`](Self::while_held_owned), which takes the guard.
     ///
     /// # Work that it does not stop
     /// Dropping a future stops the future itself, but not a thread or a task that the future waits
@@ -449,7 +449,7 @@ impl<M: Mode> LockGuard<M> {
     /// passed to [`tokio::spawn`], and the lock is held for as long as the task runs.
     ///
     /// # Errors
-    /// [`Lost`](crate::Lost) if the guard is lost, which is then dropped, after `work`.
+    /// [`Lost`](crate::Lost) if the guard is lost. The guard is then dropped, after `work`.
     ///
     /// # Cancel safety
     /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
@@ -511,9 +511,9 @@ impl<M: Mode> LockGuard<M> {
     ///
     /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the node's
     /// ACL must allow READ. The answer is not older than the grant: it includes every write,
-    /// through any server, that was committed before the previous holder's release. Another process
-    /// may change the node while you use the answer, without the lock or after a loss, so pass the
-    /// version to the write.
+    /// through any server, that was committed before the previous holder's release. While you use
+    /// the answer, a process that does not hold the lock may change the node, or the next holder
+    /// may do so after a loss, so pass the version to the write.
     ///
     /// The read costs two requests, a `sync` and the read, sent together and repeated under the
     /// client's [`RetryPolicy`](crate::RetryPolicy), until a loss.
@@ -599,7 +599,7 @@ impl<M: Mode> LockGuard<M> {
     /// # Errors
     /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the call,
     ///   or if the session ended before a server confirmed the release. In the first case, work
-    ///   since the loss may have overlapped with another holder; in the second case, the lock was
+    ///   since the loss may have overlapped with another holder's; in the second case, the lock was
     ///   held until the call. To distinguish the two cases, call [`is_held`](Self::is_held) right
     ///   before the release.
     /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow this

@@ -620,9 +620,9 @@ impl<K: LockKind> Lock<K> {
 
     /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns.
     ///
-    /// Use this in threads and scripts. Do not call methods with the prefix `blocking_` in
-    /// asynchronous code, because they block the executor's thread; use `spawn_blocking` there.
-    /// Unlike tokio's blocking methods, these do not panic in that case.
+    /// Use this in synchronous code, such as a script. Do not call methods with the prefix
+    /// `blocking_` in asynchronous code, because they block the executor's thread; use
+    /// `spawn_blocking` there. Unlike tokio's blocking methods, these do not panic in that case.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -950,7 +950,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// This costs one request, a list of the lock's directory. The tasks of a client share one
     /// node, and count as one ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair
-    /// lock counts.
+    /// lock counts separately.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -968,16 +968,16 @@ impl<K: LockKind> Lock<K> {
     /// work**: the next in line is granted the lock at once, but a holder of this crate is notified
     /// by its heartbeat, within a sixth of its session timeout (5 s by default), with
     /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then, only the [fencing
-    /// token](crate::LockGuard::fencing_token) prevents writes of the holder; a
+    /// token](crate::LockGuard::fencing_token) prevents writes by the holder; a
     /// [transaction](crate::LockGuard::transaction) under its guard fails at once. To ask the
     /// holder to release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
     ///
     /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next reads
-    /// the queue, it queues again at the end if its client's retry policy allows; otherwise it
-    /// returns [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
+    /// the queue, it joins the end of the queue again if its client's retry policy allows;
+    /// otherwise it returns [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
     ///
-    /// The node is deleted only if it is still that of `contender`, of the same session and
-    /// created by the same transaction.
+    /// The node is deleted only if it is still the node of `contender`: if it belongs to the same
+    /// session, and was created by the same transaction.
     ///
     /// # Errors
     /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
@@ -1066,13 +1066,13 @@ pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
     Ask::new(kind, Budget::Until { deadline, asked }, Location::caller())
 }
 
-/// The maximum number of consecutive repetitions of a call whose lease ended before the grant
-/// reached the caller.
+/// The maximum number of repetitions of a call whose lease ended before the grant reached the
+/// caller.
 const UNSEEN_LEASES: u32 = 3;
 
-/// Acquires a lock for a call, from the report of its beginning to that of its result. Logs a
-/// warning if the call waits for a hold of its own client, and acquires again if the lock was lost
-/// before the caller received it.
+/// Acquires a lock for a call, and reports the beginning and the result of the call. Logs a warning
+/// if the call waits for a hold of its own client, and acquires again if the lock was lost before
+/// the caller received it.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, AcquireError> {
     check_lease(&ask, path_lock.path.user())?;
     // The value marks the call as waiting until this function ends, for the warning of a call that

@@ -1,8 +1,8 @@
-//! The semaphore: at most as many permits are held as its limit (docs/protocol.md#semaphore-queue).
+//! The semaphore, whose limit bounds how many permits are held (docs/protocol.md#semaphore-queue).
 //!
 //! The attempts are in `engine::attempts::permits_attempt`, and the limit is read and set by
 //! `engine::semaphore_limit`. A `SemaphorePermit` has one hold for each permit. The holds of one
-//! value are lost together, and `split` and `merge` bind them anew.
+//! value are lost together, and `split` and `merge` regroup them.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -53,8 +53,8 @@ use crate::values::token::FencingToken;
 ///   waiting for each other.
 /// - **Order of arrival**, as in tokio: a large request at the head of the queue is served before
 ///   smaller requests behind it. A returned permit wakes one waiter.
-/// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other
-///   permit has at that time, for worker ids, shards or connection numbers.
+/// - **Slots.** Each permit has a [slot](SemaphorePermit::slot), a number below the limit that no
+///   other permit has at the same time, for worker ids, shards or connection numbers.
 /// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes the limit while the
 ///   semaphore is in use.
 ///
@@ -437,7 +437,8 @@ impl InterProcessSemaphore {
     ///   or, if the limit was lowered, when the call is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than
-    ///   ZooKeeper accepts, as it is from about 4,000 permits without [data](RecipeBuilder::data).
+    ///   ZooKeeper accepts, which is so from about 4,000 permits on, without
+    ///   [data](RecipeBuilder::data).
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired
     ///   its permit under another limit, and
     ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node with the limit
@@ -982,10 +983,10 @@ impl sealed::HasData for InterProcessSemaphore {}
 ///
 /// Each permit is held by an ephemeral node on the servers ([`nodes`](Self::nodes)). Dropping the
 /// value returns its permits in the background; [`release`](Self::release) does the same and
-/// returns the outcome. The value can be sent to other threads and tasks. **The loss of one permit
-/// is the loss of all** permits in one value, because the holder relied on all of them. The other
-/// permits are returned too: at once if a lease ended, otherwise when the value is dropped, and no
-/// later than a session timeout after the last renewal.
+/// returns the outcome. The value can be sent to other threads and tasks. **If one permit is lost,
+/// all permits** of the value are lost, because the holder relied on all of them. The other permits
+/// are returned too: at once if a lease ended, otherwise when the value is dropped, and no later
+/// than a session timeout after the last renewal.
 ///
 /// A value is the guard of its permits, with the guarantees and limits of a
 /// [`LockGuard`](crate::LockGuard).
@@ -1160,8 +1161,9 @@ impl SemaphorePermit {
     /// resource must compare the tokens of each [slot](Self::slots) separately, with one
     /// [`FenceGate`](crate::FenceGate) for each worker id, shard or connection. All permits of one
     /// call have the same token. After a [`merge`](Self::merge) the method returns the lowest
-    /// token. A resource never mistakes that token for a later holder's, but may refuse it for a
-    /// slot that another call acquired, so keep such permits separate.
+    /// token, which is never above that of a later holder. But a resource may refuse this token for
+    /// a slot that was acquired with a higher one, so do not merge permits whose tokens a resource
+    /// compares.
     ///
     /// Compare tokens only with tokens of this library's permits. Permits of Java processes have no
     /// tokens: the `czxid` of their lease node is not a token, because tokens come from the
@@ -1249,7 +1251,7 @@ impl SemaphorePermit {
         self.shares().lost_now().is_none()
     }
 
-    /// Sets the end of the lease of all permits to `lease` from now, sooner or later than before.
+    /// Sets the end of the lease of all permits to `lease` from now, earlier or later than before.
     /// See [`LockGuard::set_lease`](crate::LockGuard::set_lease).
     ///
     /// # Errors
@@ -1344,9 +1346,9 @@ impl SemaphorePermit {
     /// Returns a future that resolves when revocation of a permit is requested. See
     /// [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
-    /// Requests before this call are not missed, but requests before the grant are: a permit's node
-    /// is not that of its waiter. Once polled, the future watches the node of each permit, which
-    /// costs one request for each.
+    /// Requests before this call are not missed, but requests before the grant are, because a
+    /// permit has another node than its waiter had. Once polled, the future watches the node of
+    /// each permit, which costs one request for each.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next future resolves for the same request.

@@ -1,8 +1,8 @@
 //! The leader latch: a participant in an election for as long as the value lives.
 //!
 //! A `LeaderLatch` owns a `Candidate`, whose task takes part in the election (`election`). A
-//! `Leadership` is one term of it, for the work that belongs to the term. Clones of a latch share
-//! the candidate, which leaves the election when the last clone is dropped.
+//! `Leadership` is one term of the candidate, for the work that belongs to the term. Clones of a
+//! latch share the candidate, which leaves the election when the last clone is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, debug_as_path};
 use crate::values::token::FencingToken;
 
-/// A participant of an election, from its start until it is closed or dropped.
+/// A participant in an election, from its start until it is closed or dropped.
 ///
 /// Across all processes, one participant leads at a time, for a *term*. A latch stays in the
 /// election without further calls: it joins when it is started, and joins again after its session
@@ -354,9 +354,9 @@ impl LeaderLatch {
 }
 
 impl RecipeBuilder<LeaderLatch> {
-    /// Sets the id of this participant that the others see, such as its address.
+    /// Sets the id by which other participants know this one, such as its address.
     ///
-    /// The id is stored as the data of the latch's node, and has at most 1,000,000 bytes. The
+    /// The id is stored as the data of the latch's node, and may have at most 1,000,000 bytes. The
     /// default is the same data as in a lock's node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.asked.data = Some(id.into().into_bytes().into());
@@ -388,10 +388,11 @@ impl sealed::Buildable for LeaderLatch {
     }
 }
 
-/// A term as the leader, returned by [`LeaderLatch::leadership`].
+/// One term as leader, returned by [`LeaderLatch::leadership`].
 ///
-/// The value does not hold the leadership: the term ends when the leadership is lost, or when the
-/// latch is closed or dropped. From then on, [`is_held`](Self::is_held) always returns `false`.
+/// Keeping this value does not keep the leadership: the term ends when the leadership is lost, or
+/// when the latch is closed or dropped. From then on, [`is_held`](Self::is_held) always returns
+/// `false`.
 ///
 /// # Examples
 /// ```
@@ -531,7 +532,7 @@ impl Leadership {
         while_held(self.term.when_lost(), || self.term.lost(), work).await
     }
 
-    /// Returns an empty transaction: writes to ZooKeeper that are committed only in this term.
+    /// Returns an empty transaction, which commits only during this term.
     ///
     /// See [`Transaction`].
     pub fn transaction(&self) -> Transaction<'_> {

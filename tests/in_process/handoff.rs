@@ -1,4 +1,4 @@
-//! Hand-over of a mutex in memory among the tasks of one client: without a request, in order of
+//! Hand-over in memory of a mutex among the tasks of one client: without a request, in order of
 //! arrival, within bounds, and only while the hold is healthy.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ fn unbounded(client: &Client) -> InterProcessMutex {
 
 type Waiting = task::Spawn<Pin<Box<dyn Future<Output = Acquired> + Send>>>;
 
-/// Returns this many waiters, in this order, each polled once.
+/// Returns this many waiters in order of arrival, each polled once.
 fn waiting(lock: &InterProcessMutex, count: usize) -> Vec<Waiting> {
     (0..count)
         .map(|_| {
@@ -416,7 +416,7 @@ async fn nothing_is_handed_over_in_doubt() {
     clean(&server, &[&client]).await;
 }
 
-/// Each hold has its own lease, count and line of acquisition.
+/// Each hold has its own lease, its own count, and the source line that acquired it.
 // Shows: hand-off
 #[tokio::test]
 async fn each_holder_has_its_own_hold() {
@@ -444,7 +444,7 @@ async fn each_holder_has_its_own_hold() {
             .is_none_or(|remaining| remaining <= lease)
     );
     drop(lost);
-    // The hold ends alone, and the next has a separate node.
+    // The lease ends only this hold, and the next hold has a separate node.
     assert_eq!(
         within("the end", guard.lost()).await.reason(),
         LostReason::LeaseOver

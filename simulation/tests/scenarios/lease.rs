@@ -1,8 +1,8 @@
 //! Leases: a lock that ends by the clock, whether its holder is done or not
 //! (docs/protocol.md#lease-over).
 //!
-//! The time of a lease has to pass in these tests, since that is what is tested. The loss reports
-//! that it has passed.
+//! These tests must let the time of a lease pass, because they test its end. The report of the loss
+//! shows that the time has passed.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -237,13 +237,13 @@ async fn wait_for_leased_lock_is_bounded() {
     assert_clean(&server, "timed out").await;
 }
 
-/// Polls a call for the first time when half of its wait is over. Returns how long it reports to
-/// have waited.
+/// Polls a call for the first time when half of its wait is over. Returns how long the call has
+/// waited, as its error says.
 async fn waited<T>(
     wait: Duration,
     call: impl Future<Output = Result<T, AcquireError>>,
 ) -> Duration {
-    // The pause makes the call find half of its wait gone.
+    // When the call is first polled, after this pause, half of its wait is over.
     tokio::time::sleep(wait / 2).await;
     match within("the deadline", call).await {
         Err(AcquireError::TimedOut { waited, .. }) => waited,
@@ -369,7 +369,7 @@ async fn lock_is_released_at_lease_end() {
     }
 }
 
-/// The lease ends wherever the guard is, and also if there is none yet.
+/// The lease ends even if the caller has not taken the guard yet.
 // Shows: lease-over
 #[tokio::test]
 async fn untaken_grant_ends_with_its_lease() {
@@ -378,7 +378,7 @@ async fn untaken_grant_ends_with_its_lease() {
     let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, lease)).await;
     let first = queue(&server);
     let other = granted(tokio::spawn(mutex(&b).lock())).await;
-    // The attempt that is polled now is not handed a lost lock, and continues.
+    // The attempt is polled only now. It does not get the lost lock, and continues.
     assert!(attempt.poll().is_pending());
     until(&server, "it to queue again", |view| {
         view.children(DIRECTORY).len() == 2
@@ -584,7 +584,8 @@ async fn lease_does_not_outlive_session() {
     assert_eq!(next.state(), LockState::Lost(LostReason::Closed));
 }
 
-/// The node then blocks the lock, as after any release that is refused.
+/// If the deletion at the end of a lease is refused, the node blocks the lock, as after any refused
+/// release.
 #[tokio::test]
 async fn refused_release_is_reported() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -612,7 +613,7 @@ async fn refused_release_is_reported() {
         .unwrap();
 }
 
-/// The conversion keeps the rest of the lease, as a writer and as a reader.
+/// Neither `reenter_as_reader` nor `downgrade` changes the lease, which ends a downgraded hold too.
 // Shows: lease-over
 #[tokio::test]
 async fn conversion_keeps_the_lease() {

@@ -118,7 +118,7 @@ pub(crate) async fn acquire_permits(
 impl Attempt {
     #[expect(
         clippy::manual_async_fn,
-        reason = "each of many that wait would have its arguments twice"
+        reason = "each attempt that waits would store its arguments twice"
     )]
     fn run(
         mut self,
@@ -241,7 +241,7 @@ impl Attempt {
                 Ok(session) => session,
                 Err(end) => return drop(self.send_error(end)),
             };
-            // The node of the last session was deleted with it.
+            // The node of the previous session was deleted with that session.
             self.progress.set_node(None);
             // The end of the client waits for the attempts that its last session counts, so that
             // their callers are notified first.
@@ -300,7 +300,7 @@ impl InSession<'_> {
                     }
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
-                    // A try that found others ahead leaves the list that shows them, for its error.
+                    // If a try found others ahead, the list that shows them is kept for its error.
                     if let Some(list) = self.acquiring.take_list() {
                         let own = orphans.names.last().map(String::as_str);
                         self.attempt.saw_ahead(live_ahead(self.context, &list, own));
@@ -483,7 +483,7 @@ impl InSession<'_> {
             }
             AcquireRequest::Watch { predecessor } => {
                 self.subject = Subject::Node(predecessor.as_str().into());
-                // A watch that is inherited follows from no list, so the contenders that were known
+                // An inherited watch is not based on a new list, so the contenders that were known
                 // before still count.
                 let ahead = self.attempt.progress.ahead();
                 let behind = Box::pin(requests::watch(context, own, predecessor));
@@ -631,8 +631,8 @@ impl InSession<'_> {
         path_lock
             .queue
             .with(|queue| queue.stop_waiting(session.number, name));
-        // The next creates may be sent without a list after three grants in a row that did not wait
-        // (docs/protocol.md#succession).
+        // After three grants in a row to attempts that did not wait, the next creates may be sent
+        // without a list (docs/protocol.md#succession).
         path_lock.queue.without_list.granted(
             &path_lock.client.tasks,
             session,
@@ -665,7 +665,7 @@ impl InSession<'_> {
     }
 }
 
-/// An attempt's turn in the order of arrival, which lasts until this is dropped.
+/// An attempt's turn in the order of arrival, which lasts until this value is dropped.
 struct Arrived<'a> {
     path_lock: &'a PathLock,
     number: AttemptNumber,
@@ -697,9 +697,9 @@ async fn until_create(context: AttemptContext<'_>, if_busy: IfBusy) -> WindowSlo
             continue;
         }
         let slot = context.session.windows.creates.slot().await;
-        // During this wait an earlier attempt may have found the directory missing, and creates it.
-        // Then it is the turn of that attempt again. A notice to this waker is not needed: the next
-        // round asks with another waker, which replaces this one.
+        // During this wait an earlier attempt may have found the directory missing, and may now be
+        // creating it. Then it is the turn of that attempt again. A notice to this waker is not
+        // needed: the next round asks with another waker, which replaces this one.
         let (wake, _) = oneshot::channel();
         if may_create(wake) {
             return slot;

@@ -21,7 +21,7 @@
 //! it is sent, and passes its count on to its node. So no more nodes can exist than are counted,
 //! apart from those of downgrades and of late creates.
 //!
-//! An abandoned create has a second meaning. The client is about to delete its node, so the node,
+//! Abandoning a create has a second effect. The client is about to delete its node, so the node,
 //! if a list shows it, is no live contender. A call is not told that the lock is busy because of a
 //! node that an earlier call of the same client has left (docs/protocol.md#live-contender).
 
@@ -51,7 +51,7 @@ pub(crate) struct Creates {
 #[derive(Default)]
 struct SentCreates {
     by_id: BTreeMap<String, SentCreate>,
-    /// The number of abandoned creates.
+    /// The number of [`AbandonedCreate`]s of all creates.
     abandoned: usize,
     /// The size of the paths of all nodes, and of the nodes that the creates may make.
     bytes: usize,
@@ -182,8 +182,8 @@ impl Creates {
         if let Some(create) = sent.by_id.get_mut(id) {
             let (bytes, abandoned) = (std::mem::take(&mut create.bytes), create.abandoned);
             sent.give_back(bytes);
-            // The entry of an abandoned create stays without bytes, because its node is no live
-            // contender.
+            // The entry of an abandoned create stays, with no bytes, to show that its node is no
+            // live contender.
             if abandoned == 0 {
                 sent.by_id.remove(id);
             }
@@ -221,7 +221,8 @@ impl Creates {
             .collect()
     }
 
-    /// Waits until the outcome of an abandoned create is known, by the name of its node.
+    /// Waits until the outcome of the create is known that made, or would make, the node with this
+    /// name. Returns at once if that create is not abandoned.
     pub(super) async fn until_known(&self, name: &str) {
         let known = {
             let mut sent = self.sent.lock();
@@ -265,8 +266,8 @@ impl Drop for AbandonedCreate {
     fn drop(&mut self) {
         let over = {
             let mut sent = self.creates.sent.lock();
-            // The total, by which lists without abandoned creates are recognized, counts each
-            // value.
+            // This is the total, which counts each `AbandonedCreate`. While it is 0,
+            // `abandoned_of` looks at no names.
             sent.abandoned = sent.abandoned.saturating_sub(1);
             match sent.by_id.get_mut(&self.id) {
                 Some(create) if create.abandoned > 1 => {
@@ -326,7 +327,7 @@ mod tests {
         assert!(creates.room("/").is_none());
         creates.gone(&node);
         assert_eq!(bytes(&creates), 0);
-        // One that was refused.
+        // The servers refuse this create.
         assert!(begin() && creates.any_may_exist());
         creates.end(ID);
         assert_eq!(bytes(&creates), 0);
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!((bytes(&creates), is_abandoned().len()), (cost(&node), 1));
         drop(second);
         assert_eq!((bytes(&creates), is_abandoned().len()), (cost(&node), 0));
-        // One that has made no node.
+        // This create has made no node.
         creates.gone(&node);
         assert!(creates.begin(&[ID.to_owned()], &beginning));
         drop(creates.abandon(ID.to_owned()));

@@ -2,22 +2,22 @@
 //! timed-out attempts, and nodes that may or may not exist (docs/protocol.md#cleanup). Cleanup owns
 //! a node from its submission to its end (docs/protocol.md#node-owners).
 //!
-//! Submitting an item never blocks, so a `Drop` can do it: it marks the nodes as leaving, and sends
-//! the item to the [task](run) on the session's thread. The queue between the two needs no bound of
-//! its own, because an item is a node, and nodes are bounded.
+//! [`Cleanup::submit`] never blocks, so a `Drop` can call it. This method marks the nodes as
+//! leaving, and sends the item to the [task](run) on the session's thread. The queue of that task
+//! needs no bound of its own, because an item is a node, and the number of nodes is bounded.
 //!
-//! A [`Ticket`] counts an item until it is done; a panic ends it too. A flush waits for the tickets
-//! of all attempts that began before it (docs/protocol.md#flush), so a ticket is made before the
-//! state that it covers can be seen: before a lock counts as released, and before a caller that has
-//! left is forgotten.
+//! A [`Ticket`] counts an item until the item is done, or its task panics. A flush waits for the
+//! tickets of all attempts that began before it (docs/protocol.md#flush), so a ticket is made
+//! before the state that it covers can be seen: before a lock counts as released, and before a
+//! caller that has left is forgotten.
 //!
-//! # The task
-//! Each item has a task, except that the creates of one directory whose outcome is unknown share
-//! one. An item is usually one node.
+//! # The tasks
+//! Each item has a task of its own, except that the creates of one directory share a task if their
+//! outcome is unknown. An item is usually one node.
 //!
 //! ```text
 //!   a node                    --> `delete_orphan`: hand-over to a waiter, or deletion --> done
-//!   a create without answer   --> `settle_together`: a write, then a list of the directory
+//!   an unanswered create      --> `settle_together`: a write, then a list of the directory
 //!                                     | the node of the create is there    | it is not there
 //!                                     v                                    v
 //!                                 a node to delete                  remembered as a late create
@@ -123,7 +123,7 @@ impl Tickets {
     }
 }
 
-/// One piece of outstanding work, which is counted in [`Tickets`] until this is dropped.
+/// One piece of outstanding work, which is counted in [`Tickets`] until the ticket is dropped.
 pub(crate) struct Ticket {
     number: AttemptNumber,
     tickets: watch::Sender<Tickets>,
@@ -247,7 +247,7 @@ pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Rece
         }
     }
     // The queue is emptied until no send is under way. If the receiver alone were dropped, tokio's
-    // channel would keep an item that is sent in that moment until the last sender is dropped, and
+    // channel would keep an item that is sent at that moment until the last sender is dropped, and
     // the release that waits for the item keeps a sender.
     items.close();
     while items.recv().await.is_some() {}
@@ -322,7 +322,7 @@ impl CleanupTasks {
     }
 }
 
-/// Finds out which creates of one directory have happened. Returns those as nodes to delete.
+/// Finds out which creates of one directory have made a node. Returns those nodes, to be deleted.
 async fn settle_together(items: OpenItems) -> OpenItems {
     let mut found = OpenItems::new();
     let Some((first, _)) = items.first() else {
@@ -361,8 +361,9 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                 drop(item.slot.take());
                 finish(item.done, Ok(()));
             }
-            // The session has ended here, and the servers end the node with it, or the servers
-            // refuse the requests. Whether the node exists stays unknown in both cases.
+            // Either the session has ended for this client, and the servers delete the node with
+            // it, or the servers refuse the requests. In both cases it stays unknown whether the
+            // node exists.
             (Err(error), _) => {
                 create.keep_counted();
                 if let ReleaseError::Refused { source, .. } = error {
@@ -441,8 +442,8 @@ async fn clean_up_item(item: CleanupItem, ticket: Ticket) -> OpenItems {
     OpenItems::new()
 }
 
-/// Deletes the nodes of an orphan. The node of a hold is handed over instead, if it may be and a
-/// waiter of this client is next.
+/// Deletes the nodes of an orphan. For the node of a hold, the lock is handed over instead if that
+/// is allowed and a waiter of this client is next.
 async fn delete_orphan(
     session: &Session,
     directory: &LockPath,

@@ -59,7 +59,7 @@ pub(crate) fn nohup() {
 pub(crate) fn broken_pipes() {
     let server = server();
     let program = env!("CARGO_BIN_EXE_zklock");
-    // The shell writes where no process reads.
+    // The shell writes to a pipe that no process reads.
     let writes = r#"sh -c "yes; echo \$? >&2" | :"#;
     for (command, is_ignored) in [
         (writes.to_owned(), false),
@@ -157,7 +157,7 @@ pub(crate) fn lease_ends_child_then_lock() {
     let ended = first.end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(ended.err.contains("/a: the lease is over"), "{ended:?}");
-    // A child that heeds the signal has the same code.
+    // If the child heeds the signal, the code of `zklock` is the same.
     let heeds = run(zklock(
         &server.connect_string(),
         "--lease 0.1 /a",
@@ -173,7 +173,7 @@ pub(crate) fn lease_ends_child_then_lock() {
     }
 }
 
-/// The session would keep the lock for longer.
+/// The command of a stopped `zklock` ends with the lease, although the session would last longer.
 pub(crate) fn a_lease_ends_without_zklock() {
     let server = server();
     let arguments = "--lease 2 --kill-after 0.3 --session-timeout 60 /a";
@@ -208,7 +208,7 @@ pub(crate) fn child_ends_with_a_killed_zklock() {
 }
 
 /// The kernel wakes the watchdog even if its process group is not orphaned: the process that
-/// inherits the watchdog is in the same session, as the first process of a container may be.
+/// inherits the watchdog is in the same POSIX session, as the first process of a container may be.
 pub(crate) fn stopped_watchdog_ends_after_zklock() {
     let server = server();
     let command = "sleep 1000 & echo $$ $!; wait";
@@ -293,7 +293,7 @@ pub(crate) fn stopped_watchdog_keeps_no_lock() {
     drop(stopped);
 }
 
-/// Neither of the two processes has the time to kill the child.
+/// Neither `zklock` nor its watchdog has the time to kill the child.
 pub(crate) fn child_dies_with_both_processes() {
     let server = server();
     for options in ["", "--foreground"] {
@@ -327,7 +327,7 @@ pub(crate) fn stop_at_the_start() {
                 break (watchdog, child);
             }
         };
-        // Each `zklock` is stopped at another moment of its start: each look takes some time.
+        // Each look takes some time, so each `zklock` is stopped at a different point of its start.
         (0..5 * number).for_each(|_| drop(children_of(&started)));
         started.signal(Signal::STOP);
         (started, watchdog, child)
@@ -342,7 +342,7 @@ pub(crate) fn stop_at_the_start() {
     }
 }
 
-/// The signals of a timer that a program had set before it became `zklock`, and of a limit of
+/// The signals of a timer that a program had set before it became `zklock`, and of a limit on
 /// processor time, end the command too.
 pub(crate) fn timers() {
     let server = server();

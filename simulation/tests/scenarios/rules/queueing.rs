@@ -1,10 +1,10 @@
-//! The order of the queue, and how a waiter learns its turn: docs/protocol.md#create-and-list to
-//! docs/protocol.md#try-lock.
+//! The order of the queue, and how a waiter learns that it is next:
+//! docs/protocol.md#create-and-list to docs/protocol.md#try-lock.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// The list arrives while the create is neither applied nor answered.
+/// The list arrives before the create is applied, or before it is answered.
 // Shows: create-and-list
 #[tokio::test]
 async fn create_and_list_share_one_flight() {
@@ -103,7 +103,7 @@ async fn deletion_before_list_grants_nothing() {
     assert_clean(&server, "deleted by hand").await;
 }
 
-/// A line of waiters behind a holder, each of a client of its own.
+/// A line of waiters behind a holder, each with its own client.
 struct Line {
     clients: Vec<Client>,
     waiters: Vec<Waiter>,
@@ -328,8 +328,8 @@ async fn good_turn_resets_deletion_count() {
     held.release().await.unwrap();
 }
 
-/// A try fails as busy only by a list right after a `sync`, because the holder may have left in the
-/// meantime.
+/// A try that finds the lock busy lists once more, right behind a `sync`, because the holder may
+/// have left since the first list.
 // Shows: try-lock
 #[tokio::test]
 async fn busy_try_looks_again_after_sync() {
@@ -351,8 +351,8 @@ async fn busy_try_looks_again_after_sync() {
     guard.release().await.unwrap();
 }
 
-/// A try finds a node of its client that is leaving, and callers of its client wait. They could be
-/// granted and release the lock faster than the servers answer each look of the try.
+/// A try finds a node of its client that is leaving, and callers of its client wait. They could
+/// acquire and release the lock faster than the servers answer each look of the try.
 // Shows: try-lock
 #[tokio::test]
 async fn try_passes_no_waiting_callers() {
