@@ -444,6 +444,11 @@ impl Held {
         self.state.borrow().is_lost_or_released()
     }
 
+    /// Returns whether a loss has been noticed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.borrow().lost().is_some()
+    }
+
     /// Records that the servers have reported that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
         self.handle_event(HoldEvent::NodeDeleted { node });

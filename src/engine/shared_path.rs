@@ -515,15 +515,18 @@ impl NodeEntry {
         let is_missing = self.is_missing();
         let healthy = healthy.filter(|_| !is_missing);
         let is_open = state.path.waiters.of(self.kind).is_open(self.number);
-        if self.kind == Kind::Exclusive && deletion.may_pass_on && is_open && !held.is_received() {
-            // The caller left before it received the grant, so a caller that has arrived in the
-            // meantime must not take the grant for that of another contender. The grant of a lost
-            // hold, which passes no node on, was subtracted at the loss.
-            state.attempt_records.of_mut(self.kind).discount_grant();
-        }
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
+        let is_last = !matches!(next, PassOn::Stays);
+        let is_untaken = self.kind == Kind::Exclusive && !held.is_received();
+        if is_open && is_last && (is_untaken || held.is_lost()) {
+            // The caller left before it received the grant, or has lost the lock. So a caller that
+            // has arrived in the meantime must not take the grant for that of another contender.
+            // The grant is subtracted with its last hold, because a caller that arrives from here
+            // on counts it as over.
+            state.attempt_records.of_mut(self.kind).discount_grant();
+        }
         if is_missing {
             // There is nothing to delete, and no caller gets a node that does not exist.
             return NodeAfter::Stays;
@@ -602,9 +605,10 @@ impl PathNode for NodeEntry {
 
     fn hold_lost(&self) {
         self.path.decide(self.kind, |state| {
-            if state.path.waiters.of(self.kind).is_open(self.number) {
-                // A lost hold does not count as a contender in the errors of waiting callers
-                // (docs/protocol.md#live-contender).
+            // A lost hold does not count as a contender in the errors of waiting callers
+            // (docs/protocol.md#live-contender). Without a hold, the grant was subtracted earlier.
+            let is_open = state.path.waiters.of(self.kind).is_open(self.number);
+            if is_open && state.path.open_hold(self.kind).is_some() {
                 state.attempt_records.of_mut(self.kind).discount_grant();
             }
             state.path.hold_lost(self.number);
@@ -625,10 +629,13 @@ impl PathNode for NodeEntry {
         let holds = {
             let mut state = self.path.state.lock();
             let holds = state.path.node_missing(self.number, hold);
-            // The flag is set under the mutex under which readers join, so that no reader joins a
-            // node whose holds were taken out.
             if !holds.is_empty() {
+                // The flag is set under the mutex under which readers join, so that no reader joins
+                // a node whose holds were taken out.
                 self.is_missing.store(true, Ordering::Release);
+                if state.path.waiters.of(self.kind).is_open(self.number) {
+                    state.attempt_records.of_mut(self.kind).discount_grant();
+                }
             }
             holds
         };
@@ -815,11 +822,7 @@ mod tests {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
         for is_received in [false, true] {
-            let path = path(HandOff::NONE);
-            let mut receiver = arrive_with_receiver(&path, &scene.cleanup);
-            begin_attempt(&path);
-            path.granted(WRITERS, scene.writer(&path));
-            let grant = receiver.try_recv().unwrap().unwrap();
+            let (path, grant) = second_grant(&scene);
             if is_received {
                 grant.held.set_received();
             }
@@ -831,11 +834,71 @@ mod tests {
                     .pass_on(&grant.held, Some(&scene.session), deletion);
             assert!(deletion.is_some() && has_open_node(&path, WRITERS));
             let _waits = arrive_with_receiver(&path, &scene.cleanup);
-            let state = path.state.lock();
-            let granted = state.attempt_records.of(WRITERS).grants;
-            let waiter = state.path.waiters.of(WRITERS).first().unwrap();
-            assert_eq!(granted - waiter.grants, 0, "grants since it arrived");
+            assert_eq!(grants_since_arrival(&path), [0], "{is_received}");
         }
+    }
+
+    /// A caller arrives while the tasks that wait for a loss are woken.
+    // Shows: live-contender
+    #[tokio::test]
+    async fn lost_grants_count_as_no_grant() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (path, grant) = second_grant(&scene);
+        grant.held.set_received();
+        let _waits = arrive_with_receiver(&path, &scene.cleanup);
+        let arrives = Arc::new(OnWake(Box::new({
+            let (path, cleanup) = (Arc::clone(&path), scene.cleanup.clone());
+            move || {
+                let (waiter, _receiver) = waiter();
+                let at = Arrival::new(cleanup.number(1), false);
+                assert!(path.arrive(WRITERS, at, None, waiter).is_err());
+            }
+        })));
+        let arrives = std::task::Waker::from(arrives);
+        let mut lost = std::pin::pin!(grant.held.when_lost());
+        let mut context = std::task::Context::from_waker(&arrives);
+        assert!(lost.as_mut().poll(&mut context).is_pending());
+        // The call reports the loss by its result too.
+        let _ = grant.held.set_lease(Duration::ZERO);
+        assert_eq!(grant.held.check_lost(), Some(LostReason::LeaseOver));
+        assert_eq!(grants_since_arrival(&path), [0, 0]);
+    }
+
+    /// A waker that does this.
+    struct OnWake(Box<dyn Fn() + Send + Sync>);
+
+    impl std::task::Wake for OnWake {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    /// Returns a path, and its second grant, whose caller has not received it yet. The first grant
+    /// is over.
+    fn second_grant(scene: &Scene) -> (Arc<SharedPath>, Grant) {
+        let path = path(HandOff::NONE);
+        let grant = || {
+            let mut receiver = arrive_with_receiver(&path, &scene.cleanup);
+            begin_attempt(&path);
+            path.granted(WRITERS, scene.writer(&path));
+            receiver.try_recv().unwrap().unwrap()
+        };
+        let first = grant();
+        first.held.set_received();
+        drop(first);
+        let second = grant();
+        (path, second)
+    }
+
+    /// Returns how many grants each of the waiting callers, which are removed, has seen since its
+    /// arrival.
+    fn grants_since_arrival(path: &SharedPath) -> Vec<i128> {
+        let mut state = path.state.lock();
+        let grants = i128::from(state.attempt_records.of(WRITERS).grants);
+        let waiters = state.path.waiters.of_mut(WRITERS).take_all();
+        let seen = |waiter: Waiter| grants - i128::from(waiter.grants);
+        waiters.into_iter().map(seen).collect()
     }
 
     /// One release is submitted before the end of the client, and one after it.
@@ -855,7 +918,7 @@ mod tests {
         let before = before.release();
         let (client_ends, client_ended) = oneshot::channel();
         drop(client_ends);
-        cleanup::run(scene.queue, client_ended).await;
+        test_support::within("the cleanup", cleanup::run(scene.queue, client_ended)).await;
         for release in [before, after.release()] {
             let released = tokio_test::task::spawn(release).poll();
             let std::task::Poll::Ready(Err(error)) = released else {

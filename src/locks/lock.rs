@@ -703,7 +703,8 @@ impl<K: LockKind> Lock<K> {
     ///
     /// If the lock is contended, the call creates no node: it reads the queue, and reads it again
     /// after a `sync`, because a member of the ensemble may lag behind. The call waits for nodes of
-    /// this client that are still being deleted.
+    /// this client that are still being deleted, unless other callers of this client wait for the
+    /// lock.
     ///
     /// While another task of this client holds a mutex or the write lock, trying that lock returns
     /// `WouldBlock` without a request. A reader that finds no node to share reads the queue. A fair

@@ -508,8 +508,8 @@ impl InterProcessMultiLock {
     ///
     /// If a member is contended, this creates no node: it reads the queues of all members in one
     /// request, and reads again after a `sync`, because a member of the ensemble may lag behind. It
-    /// waits for nodes of this client that are still being deleted. The error names the member that
-    /// is held.
+    /// waits for nodes of this client that are still being deleted, unless other callers of this
+    /// client wait for the member. The error names the member that is held.
     ///
     /// A multi-lock of one member works as that member's `try_lock` does. A fair lock with
     /// `max_waiters` nodes of this client returns [`TooManyWaiters`](AcquireError::TooManyWaiters),

@@ -118,13 +118,6 @@ pub(crate) enum FailureKind {
     TooManyWatches,
 }
 
-impl FailureKind {
-    /// Returns whether the servers may have carried out the request, or may still carry it out.
-    pub(crate) fn may_be_done(self) -> bool {
-        matches!(self, Self::Unknown | Self::SessionGone)
-    }
-}
-
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
@@ -138,22 +131,6 @@ pub(crate) enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // Shows: unknown-outcome
-    #[test]
-    fn only_unclear_requests_may_be_done() {
-        let kinds = [
-            (FailureKind::NoNode, false),
-            (FailureKind::Refused(Refusal::NoAuth), false),
-            (FailureKind::NotNow, false),
-            (FailureKind::Unknown, true),
-            (FailureKind::SessionGone, true),
-            (FailureKind::TooManyWatches, false),
-        ];
-        for (kind, may_be_done) in kinds {
-            assert_eq!(kind.may_be_done(), may_be_done, "{kind}");
-        }
-    }
 
     #[test]
     fn failures_compare_by_kind() {

@@ -105,11 +105,20 @@ impl Core {
         // that session (docs/protocol.md#close-confirmed).
         let session = self.live();
         let live = session.clone();
+        let mut phase = self.shared.phase.subscribe();
         // The task is detached, so that a caller that leaves does not stop the deletions.
         let flushed = self.tasks.start(async move {
             let clean = async {
-                // An error is impossible: cleanup lives as long as its thread.
-                let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
+                // An error is impossible: cleanup and the supervisor live as long as their thread.
+                loop {
+                    let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
+                    // When a session ends, cleanup gives up the tickets of its nodes. Before the
+                    // supervisor changes the phase, it counts the session by another ticket.
+                    let _ = phase.wait_for(Phase::is_up_to_date).await;
+                    if pending.borrow().none_before(limit) {
+                        break;
+                    }
+                }
                 match live {
                     // A refused orphan has no ticket any more, because the work on it has ended. So
                     // its deletion is requested once more (docs/protocol.md#refused-orphan).
@@ -127,6 +136,13 @@ impl Core {
             Err(_) => Err(ReleaseError::SessionNotClosed {
                 waited: started.elapsed(),
             }),
+            // A client that was closed in the meantime may have left nodes in a session whose end is
+            // not confirmed.
+            Ok(Ok(Ok(()))) if self.is_closed() && !self.end_is_confirmed().await => {
+                Err(ReleaseError::SessionNotClosed {
+                    waited: started.elapsed(),
+                })
+            }
             Ok(Ok(flushed)) => flushed,
             Ok(Err(_)) => {
                 // An attempt that has left several nodes counts once.

@@ -250,9 +250,11 @@ fn start(
         // (`settle_down`).
         let (client_ends, client_ended) = oneshot::channel();
         let cleanup = background::spawn(cleanup::run(queue, client_ended));
-        supervise(supervised, connected, dialer, cleaned, options).await;
+        // The supervisor is a task, so that the cleanup ends in order after a panic of the
+        // supervisor, too. The drop of `CloseOnDrop` has then closed the client.
+        let _ = background::spawn(supervise(supervised, connected, dialer, cleaned, options)).await;
         // Nothing is left to delete: the client's sessions are closed, or expire. Calls that wait
-        // for a deletion end. An error means that the cleanup has panicked, which ended them.
+        // for a deletion end. An error means that the cleanup has panicked.
         drop(client_ends);
         let _ = cleanup.await;
     };

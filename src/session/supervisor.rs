@@ -62,6 +62,16 @@ pub(crate) enum Phase {
     Closed(CloseReason),
 }
 
+impl Phase {
+    /// Returns whether the supervisor knows of the end of the session, if the session has ended.
+    pub(crate) fn is_up_to_date(&self) -> bool {
+        match self {
+            Self::Live(session) => session.end_reason().is_none(),
+            Self::Connecting | Self::Down(_) | Self::Closed(_) => true,
+        }
+    }
+}
+
 /// Why a client is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {

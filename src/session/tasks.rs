@@ -47,7 +47,7 @@ impl Tasks {
         Self { runtime, client }
     }
 
-    /// Starts a task. Once the client is closed, the task is dropped at once.
+    /// Starts a task. The end of the client's thread, soon after the client is closed, drops it.
     #[must_use = "dropping the task aborts it; see `detach`"]
     pub(crate) fn start<T: Send + 'static>(
         &self,

@@ -668,10 +668,11 @@ async fn exchange<'a>(
     };
     let may_be_done = match &outcome {
         Taken::Done { .. } => true,
-        Taken::Failed(failure) => failure.kind.may_be_done(),
+        Taken::Failed(failure) => failure.kind == FailureKind::Unknown,
         Taken::LockGone | Taken::LimitChanged | Taken::NoDirectory => false,
     };
-    // After a definite refusal there is no lease, so the reserved room is free again.
+    // After a definite refusal there is no lease, so the reserved room is free again. After the end
+    // of the session, the count is frozen (`Creates::freeze`).
     if !may_be_done {
         ids.iter().for_each(|id| session.nodes.creates.end(id));
     }

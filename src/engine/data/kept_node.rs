@@ -511,6 +511,9 @@ impl Stay<'_> {
                 ) {
                     // This create was definitely not carried out. An earlier one may have been.
                     self.in_doubt = before;
+                    if !self.may_exist() {
+                        self.room = None;
+                    }
                 }
                 if is_there {
                     return NextStep::Look;

@@ -126,9 +126,9 @@ pub(crate) async fn create(
         Err(error) => {
             let failure = session.failure(error);
             // A definite error proves that there is no node, so its room is free again. The room of
-            // an unknown create stays reserved until a list shows the node, cleanup has settled the
-            // create (docs/protocol.md#session-nodes), or the servers have ended the session.
-            if !failure.kind.may_be_done() {
+            // an unknown create stays reserved until a list shows the node, or cleanup has settled
+            // the create (docs/protocol.md#session-nodes).
+            if failure.kind != FailureKind::Unknown {
                 session.nodes.creates.end(&id);
             }
             if failure.kind == FailureKind::NoNode {

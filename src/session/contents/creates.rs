@@ -21,6 +21,9 @@
 //! it is sent, and passes its count on to its node. So no more nodes can exist than are counted,
 //! apart from those of downgrades and of late creates.
 //!
+//! When the session has ended for this client, the count is [frozen](Creates::freeze): no answer
+//! shows any more whether a node exists, until the servers have ended the session, too.
+//!
 //! Abandoning a create has a second effect. The client is about to delete its node, so the node,
 //! if a list shows it, is no live contender. A call is not told that the lock is busy because of a
 //! node that an earlier call of the same client has left (docs/protocol.md#live-contender).
@@ -55,6 +58,8 @@ struct SentCreates {
     abandoned: usize,
     /// The size of the paths of all nodes, and of the nodes that the creates may make.
     bytes: usize,
+    /// Whether the session has ended for this client.
+    is_frozen: bool,
 }
 
 impl SentCreates {
@@ -69,7 +74,9 @@ impl SentCreates {
     }
 
     fn give_back(&mut self, bytes: usize) {
-        self.bytes = self.bytes.saturating_sub(bytes);
+        if !self.is_frozen {
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
     }
 
     /// Forgets a create that has made no node, or whose node is known.
@@ -154,9 +161,15 @@ impl Creates {
         })
     }
 
-    /// Returns whether there is a known node, or a create that may have made one. A node counts by
-    /// the bytes of its path.
+    /// Records that the session has ended for this client. All that counts by now counts on,
+    /// because the servers may have the nodes until they end the session.
+    pub(crate) fn freeze(&self) {
+        self.sent.lock().is_frozen = true;
+    }
+
+    /// Returns whether there is a known node, or a create that may have made one.
     pub(crate) fn any_may_exist(&self) -> bool {
+        // A node counts by the bytes of its path.
         self.sent.lock().bytes > 0
     }
 
@@ -335,6 +348,11 @@ mod tests {
         drop(creates.room("/a").expect("room"));
         assert_eq!(bytes(&creates), 0);
         assert!(creates.sent.lock().by_id.is_empty());
+        // One that is unanswered at the end of the session.
+        assert!(begin());
+        creates.freeze();
+        drop(creates.abandon(ID.to_owned()));
+        assert!(creates.any_may_exist());
     }
 
     // Shows: session-nodes

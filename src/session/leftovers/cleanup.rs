@@ -51,7 +51,7 @@ use crate::session::live::zk_session::Session;
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
 use crate::session::threads::background::on_this_thread;
-use crate::session::threads::waker::send_at_once;
+use crate::session::threads::waker::{contain_panic, send_at_once};
 use crate::values::path::LockPath;
 
 /// Nodes to delete, which no attempt and no guard needs any more.
@@ -157,7 +157,11 @@ impl Cleanup {
     /// Returns a cleanup and its queue, for the [task](run) that does its work.
     pub(crate) fn new() -> (Self, CleanupQueue) {
         let (items, queue) = mpsc::unbounded_channel();
-        let pending = watch::Sender::new(Tickets::default());
+        // The first number is for the ends of earlier sessions, which every flush waits for.
+        let pending = watch::Sender::new(Tickets {
+            next: AttemptNumber::default().after(1),
+            ..Tickets::default()
+        });
         (Self { items, pending }, queue)
     }
 
@@ -177,7 +181,7 @@ impl Cleanup {
             Orphan::UnknownCreate { .. } => {}
         }
         if let Err(mpsc::error::SendError((item, _ticket))) = self.items.send((item, ticket)) {
-            // The session's thread has stopped, so the session is closed and its nodes are deleted.
+            // The client has ended: its session is closed, or expires, and its nodes are deleted.
             finish(item.done, Err(lost(&item.directory, LostReason::Closed)));
         }
     }
@@ -239,18 +243,23 @@ pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Rece
         tokio::select! {
             biased;
             _ = &mut client_ended => break,
+            // The tasks that have ended come before new items, which would otherwise delay the nodes
+            // that those tasks have found. Each item starts at most one task.
+            Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
             item = items.recv(), if open => match item {
                 Some((item, ticket)) => tasks.begin(item, ticket),
                 None => open = false,
             },
-            Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
         }
     }
     // The queue is emptied until no send is under way. If the receiver alone were dropped, tokio's
     // channel would keep an item that is sent at that moment until the last sender is dropped, and
     // the release that waits for the item keeps a sender.
     items.close();
-    while items.recv().await.is_some() {}
+    while let Some(item) = items.recv().await {
+        // The drop of an item wakes the caller that waits for it.
+        contain_panic(|| drop(item));
+    }
 }
 
 /// The tasks that work on items.
@@ -362,11 +371,10 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                 finish(item.done, Ok(()));
             }
             // Either the session has ended for this client, and the servers delete the node with
-            // it, or the servers refuse the requests. In both cases it stays unknown whether the
-            // node exists.
+            // it, or the servers refuse the requests.
             (Err(error), _) => {
-                create.keep_counted();
                 if let ReleaseError::Refused { source, .. } = error {
+                    create.keep_counted();
                     // A later list of the directory may show the node.
                     session.unknown_creates.remember(&directory, id);
                     let path = directory.user();

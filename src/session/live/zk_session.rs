@@ -213,6 +213,8 @@ impl Session {
     /// the session on the servers. Requests under way are abandoned. If this is called again, the
     /// first reason stays.
     pub(crate) fn end(&self, reason: LostReason) {
+        // The count is frozen before any task is notified, because the tasks give up their creates.
+        self.nodes.creates.freeze();
         if self.end_reason().is_none() {
             // The locks are notified first: a task that is notified of the end must find no guard
             // that still reports `Held`.

@@ -286,6 +286,29 @@ async fn flush_awaits_session_of_unanswered_create() {
     assert_eq!(server.children(DIRECTORY).len(), 0);
 }
 
+/// A flush is under way when the client is closed without a server.
+// Shows: flush
+#[tokio::test]
+async fn flush_reports_unconfirmed_close() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = brief_client(&server, patient()).await;
+    let guard = hold(&client).await;
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Suspended).await;
+    drop(guard);
+    let mut flushing = task::spawn(client.flush(LONG));
+    assert_pending!(flushing.poll());
+    let closed = within("the close", client.close()).await;
+    let flushed = within("the flush", flushing).await;
+    for result in [closed, flushed] {
+        assert!(
+            matches!(result, Err(ReleaseError::SessionNotClosed { .. })),
+            "{result:?}"
+        );
+    }
+}
+
 /// When a close waits for the end of an earlier session, the servers are asked for it at once, and
 /// not at the end of the pause.
 // Shows: close-confirmed

@@ -380,7 +380,11 @@ async fn try_passes_no_waiting_callers() {
     listed.release();
     let error = within("the answer", attempt).await.unwrap().unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
-    assert_eq!(server.counters().requests(Op::Sync), 0, "the try looked once");
+    assert_eq!(
+        server.counters().requests(Op::Sync),
+        0,
+        "the try looked once"
+    );
     within("the second grant", second).await.unwrap().release().await.unwrap();
 }
 
