@@ -78,8 +78,8 @@ pub(crate) struct AttemptRecord {
     abandoned: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
-    /// The number of grants of the lock. A grant that is lost, or that no caller receives, is
-    /// subtracted again.
+    /// The number of grants of the lock. A grant that is lost while its node is open, or that no
+    /// caller receives, is subtracted again.
     grants: u64,
     /// The number of the session in which the lock was granted last.
     granted_in: SessionNumber,

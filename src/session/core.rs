@@ -24,7 +24,8 @@ use crate::error::{AcquireError, ConnectError, Error, Purpose, ReleaseError, Req
 use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
-use crate::session::leftovers::cleanup::Cleanup;
+use crate::protocol::numbers::AttemptNumber;
+use crate::session::leftovers::cleanup::{Cleanup, Tickets};
 use crate::session::leftovers::deletion::retry_refused_orphans;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
@@ -93,6 +94,25 @@ impl From<NoSession> for RequestFailure {
     }
 }
 
+/// Waits until cleanup has no ticket below `limit`, and the supervisor knows of the end of the
+/// session, if it has ended.
+async fn until_no_ticket(
+    pending: &mut watch::Receiver<Tickets>,
+    phase: &mut watch::Receiver<Phase>,
+    limit: AttemptNumber,
+) {
+    // An error is impossible while there is a ticket, because each ticket has a sender.
+    loop {
+        let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
+        // When a session ends, cleanup gives up the tickets of its nodes. Before the supervisor
+        // asks for the next session, it counts the ended one by another ticket.
+        let _ = phase.wait_for(Phase::is_up_to_date).await;
+        if pending.borrow().none_before(limit) {
+            return;
+        }
+    }
+}
+
 impl Core {
     /// Waits until everything that was left before this call is cleaned up; see
     /// [`Client::flush`](crate::Client::flush).
@@ -106,25 +126,27 @@ impl Core {
         let session = self.live();
         let live = session.clone();
         let mut phase = self.shared.phase.subscribe();
+        let session_closed = self.shared.session_closed.subscribe();
+        let closed = session_closed.clone();
+        let not_closed = move || ReleaseError::SessionNotClosed {
+            waited: started.elapsed(),
+        };
         // The task is detached, so that a caller that leaves does not stop the deletions.
         let flushed = self.tasks.start(async move {
             let clean = async {
-                // An error is impossible: cleanup and the supervisor live as long as their thread.
-                loop {
-                    let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
-                    // When a session ends, cleanup gives up the tickets of its nodes. Before the
-                    // supervisor changes the phase, it counts the session by another ticket.
-                    let _ = phase.wait_for(Phase::is_up_to_date).await;
-                    if pending.borrow().none_before(limit) {
-                        break;
-                    }
-                }
-                match live {
+                until_no_ticket(&mut pending, &mut phase, limit).await;
+                if let Some(session) = live {
                     // A refused orphan has no ticket any more, because the work on it has ended. So
                     // its deletion is requested once more (docs/protocol.md#refused-orphan).
-                    Some(session) => retry_refused_orphans(&session).await,
-                    // Refused orphans end with their session, and there is none.
-                    None => Ok(()),
+                    retry_refused_orphans(&session).await?;
+                    // The session may have ended meanwhile, with its orphans.
+                    until_no_ticket(&mut pending, &mut phase, limit).await;
+                }
+                // The tickets of sessions whose end was not confirmed are given up when the client
+                // has been closed.
+                match *closed.borrow() {
+                    Some(false) => Err(not_closed()),
+                    Some(true) | None => Ok(()),
                 }
             };
             tokio::time::timeout(timeout, clean).await
@@ -133,17 +155,9 @@ impl Core {
             // The client is closed, so its nodes are deleted with its sessions.
             Err(_) if self.is_closed() && self.end_is_confirmed().await => Ok(()),
             // The client is closed without a confirmation, or the task has panicked.
-            Err(_) => Err(ReleaseError::SessionNotClosed {
-                waited: started.elapsed(),
-            }),
-            // A client that was closed in the meantime may have left nodes in a session whose end is
-            // not confirmed.
-            Ok(Ok(Ok(()))) if self.is_closed() && !self.end_is_confirmed().await => {
-                Err(ReleaseError::SessionNotClosed {
-                    waited: started.elapsed(),
-                })
-            }
+            Err(_) => Err(not_closed()),
             Ok(Ok(flushed)) => flushed,
+            Ok(Err(_)) if *session_closed.borrow() == Some(false) => Err(not_closed()),
             Ok(Err(_)) => {
                 // An attempt that has left several nodes counts once.
                 let unfinished = self.cleanup.pending().borrow().count_before(limit);
@@ -151,9 +165,10 @@ impl Core {
                     session.map_or(0, |session| session.nodes.refused_orphans(None).len());
                 match unfinished + refused {
                     // The answers have come in the meantime.
-                    0 => Ok(()),
+                    0 if self.shared.phase.borrow().is_up_to_date() => Ok(()),
+                    // A session has just ended, and is counted as one.
                     nodes => Err(ReleaseError::TimedOut {
-                        nodes,
+                        nodes: nodes.max(1),
                         waited: timeout,
                     }),
                 }

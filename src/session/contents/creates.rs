@@ -21,8 +21,8 @@
 //! it is sent, and passes its count on to its node. So no more nodes can exist than are counted,
 //! apart from those of downgrades and of late creates.
 //!
-//! When the session has ended for this client, the count is [frozen](Creates::freeze): no answer
-//! shows any more whether a node exists, until the servers have ended the session, too.
+//! When the session has ended for this client, the count is [frozen](Creates::freeze), because no
+//! answer shows any more whether a node exists.
 //!
 //! Abandoning a create has a second effect. The client is about to delete its node, so the node,
 //! if a list shows it, is no live contender. A call is not told that the lock is busy because of a

@@ -244,7 +244,8 @@ pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Rece
             biased;
             _ = &mut client_ended => break,
             // The tasks that have ended come before new items, which would otherwise delay the nodes
-            // that those tasks have found. Each item starts at most one task.
+            // that those tasks have found. Each item starts
+            // two tasks at most.
             Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
             item = items.recv(), if open => match item {
                 Some((item, ticket)) => tasks.begin(item, ticket),

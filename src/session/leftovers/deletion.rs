@@ -76,7 +76,7 @@ pub(crate) async fn first_refused(
         {
             Ok(_) => {}
             Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
-            // The session has ended, and its nodes with it.
+            // The session has ended, and the servers end its nodes with it.
             Err(_) => return None,
         }
     }

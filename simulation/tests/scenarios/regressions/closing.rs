@@ -4,6 +4,9 @@ use ::simulation::scenario::tokio;
 
 use super::*;
 
+/// ZooKeeper's `NoAuth`.
+const NO_AUTH: i32 = -102;
+
 /// A caller that does not want to wait for a server drops the future. The session is still closed
 /// once a server is reachable.
 #[tokio::test]
@@ -283,6 +286,34 @@ async fn flush_awaits_session_of_unanswered_create() {
     );
     refused.remove();
     client.flush(LONG).await.unwrap();
+    assert_eq!(server.children(DIRECTORY).len(), 0);
+}
+
+/// The session ends while a flush asks for the deletion of a refused orphan once more.
+// Shows: flush, refused-orphan
+#[tokio::test]
+async fn flush_awaits_session_of_refused_orphan() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = brief_client(&server, patient()).await;
+    let (guard, id) = (hold(&client).await, session(&client));
+    let denied = server.fail(Match::op(Op::Delete).session(id), NO_AUTH);
+    drop(guard);
+    within("the refusal", denied.wait_hit()).await;
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Suspended).await;
+    let mut flushing = task::spawn(client.flush(LONG));
+    assert_pending!(flushing.poll());
+    until_state(&client, ConnectionState::Lost).await;
+    let refused = server.fail(
+        Match::op(Op::Connect).session(id).always(),
+        RUNTIME_INCONSISTENCY,
+    );
+    server.restart_async().await.unwrap();
+    within("the first try", refused.wait_hit()).await;
+    assert_pending!(flushing.poll());
+    refused.remove();
+    within("the flush", flushing).await.unwrap();
     assert_eq!(server.children(DIRECTORY).len(), 0);
 }
 

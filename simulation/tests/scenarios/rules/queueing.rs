@@ -363,7 +363,12 @@ async fn try_passes_no_waiting_callers() {
         .build()
         .unwrap();
     // The directory exists.
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let created = server.hold_reply(Match::op(Op::Create).session(id));
     // The second list is that of the try, and shows the node of the first caller.
     let listed = server.hold_reply(Match::op(Op::GetChildren).session(id).nth(1));
@@ -385,7 +390,12 @@ async fn try_passes_no_waiting_callers() {
         0,
         "the try looked once"
     );
-    within("the second grant", second).await.unwrap().release().await.unwrap();
+    within("the second grant", second)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// A try that lost the race for a free lock does not wait, and leaves nothing.
