@@ -1501,7 +1501,7 @@ mod tests {
     }
 
     #[test]
-    fn hand_over_needs_a_valid_lease() {
+    fn hand_over_needs_an_unexpired_lease() {
         for (lease, writes, expected) in [
             (LeaseState::Valid, 0, true),
             (LeaseState::Suspended, 0, true),

@@ -20,8 +20,8 @@
 //! (docs/protocol.md#close-confirmed).
 //!
 //! Each step is published before the tasks that wait for it are woken: the phase shows the session
-//! before the state says that the client is connected, and calls are refused before the end of the
-//! last session is waited for.
+//! before the state says that the client is connected. When a client is closed, calls are refused
+//! before the end of the last session is waited for.
 
 use std::fmt;
 use std::sync::Arc;

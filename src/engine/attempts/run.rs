@@ -589,7 +589,7 @@ impl InSession<'_> {
 
     /// Grants the lock by the node `name`, which is first in the queue; for permits, continues at
     /// the head of the queue. Continues with `Outdated` if the list that showed the node as first
-    /// is too old.
+    /// is too old, or from before a doubt.
     ///
     /// A list is old after three heartbeat periods. On a link that is only slow, no list gets that
     /// old before its grant. The answer takes less than two periods, because the lease would never

@@ -127,7 +127,8 @@ pub(crate) async fn create(
             let failure = session.failure(error);
             // A definite error proves that there is no node, so its room is free again. The room of
             // an unknown create stays reserved until a list shows the node, or cleanup has settled
-            // the create (docs/protocol.md#session-nodes).
+            // the create (docs/protocol.md#session-nodes). After the end of the session, no room is
+            // given back (`Creates::freeze`).
             if failure.kind != FailureKind::Unknown {
                 session.nodes.creates.end(&id);
             }

@@ -36,14 +36,14 @@ const MAX_BYTES: usize = 120 * 1024;
 pub(crate) enum WatchUse {
     /// To wait for a predecessor. Without it an attempt cannot wait.
     Queue,
-    /// To notice a requested revocation. Limited to half of the bytes, since a holder can poll
-    /// instead.
+    /// To notice a requested revocation. Refused once all watches of the session have half of the
+    /// bytes, since a holder can poll instead.
     Revocation,
-    /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an
-    /// attempt can list instead.
+    /// To notice that a lock's directory is removed. Refused once all watches of the session have a
+    /// quarter of the bytes, since an attempt can list instead.
     Directory,
-    /// To notice changes of a persistent node, or of a directory's children. Limited to half of the
-    /// bytes, since it can be polled instead.
+    /// To notice changes of a persistent node, or of a directory's children. Refused once all
+    /// watches of the session have half of the bytes, since the node can be polled instead.
     Node,
 }
 

@@ -61,7 +61,7 @@ pub(crate) enum Orphan {
     /// The node of a hold, for whose deletion other contenders wait. `may_hand_over` is whether the
     /// lock may be handed over to the next attempt of this session; a lost lock may not.
     Hold { name: String, may_hand_over: bool },
-    /// These nodes, which may exist. The nodes are deleted one after the other.
+    /// The two nodes of a downgrade, which may exist. The nodes are deleted one after the other.
     Nodes(Vec<String>),
     /// The node of this create, whose outcome is unknown. If the node exists, its name begins with
     /// `beginning`.
@@ -244,8 +244,8 @@ pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Rece
             biased;
             _ = &mut client_ended => break,
             // The tasks that have ended come before new items, which would otherwise delay the nodes
-            // that those tasks have found. Each item starts
-            // two tasks at most.
+            // that those tasks have found. New items are not delayed for long, because an item
+            // starts two tasks at most.
             Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
             item = items.recv(), if open => match item {
                 Some((item, ticket)) => tasks.begin(item, ticket),
