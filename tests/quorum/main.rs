@@ -131,7 +131,7 @@ fn main() {
     );
     // Shows: reconnect
     add(
-        "client_links::outage_3200_ms_after_6_s",
+        "client_links::outage_6400_ms_after_12_s",
         client_links::outage,
     );
     add("client_links::forgotten", |t| client_links::forgotten(t, 0));
