@@ -74,12 +74,20 @@ async fn holds_of_every_recipe_are_seen() {
 
 /// Asserts that `wait_until_held` waits until the caller of a granted lock has its guard: a session
 /// that expires before that only delays the call.
-async fn not_before_the_guard<G>(
+async fn not_before_the_guard<G, F: Future<Output = Acquired<G>>>(
     client: &Client,
     path: &str,
-    acquire: impl Future<Output = Acquired<G>>,
+    acquire: impl Fn() -> F,
 ) {
-    let mut acquire = ByHand::new(acquire).start();
+    let mut acquire = loop {
+        let mut acquire = ByHand::new(acquire());
+        // If this thread is interrupted in the first poll, the lock may be granted by its end.
+        match acquire.poll() {
+            Poll::Pending => break acquire,
+            Poll::Ready(early) => drop(early.unwrap()),
+        }
+        client.wait_until_released(path).await;
+    };
     acquire.woken().await;
     assert_eq!(client.holdings().len(), 1, "{path}");
     let mut seen = task::spawn(client.wait_until_held(path));
@@ -99,11 +107,11 @@ async fn grant_is_hidden_until_guard_exists() {
     let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
     let several = InterProcessMultiLock::from_paths(&client, ["/a"]).unwrap();
     let lock = mutex("/mutex").build().unwrap();
-    not_before_the_guard(&client, "/mutex", lock.lock()).await;
+    not_before_the_guard(&client, "/mutex", || lock.lock()).await;
     let shared = mutex("/shared").hand_off(10, SOON).build().unwrap();
-    not_before_the_guard(&client, "/shared", shared.lock()).await;
-    not_before_the_guard(&client, "/permits", semaphore.acquire(SOON)).await;
-    not_before_the_guard(&client, "/a", several.lock()).await;
+    not_before_the_guard(&client, "/shared", || shared.lock()).await;
+    not_before_the_guard(&client, "/permits", || semaphore.acquire(SOON)).await;
+    not_before_the_guard(&client, "/a", || several.lock()).await;
     client.close().await.unwrap();
 }
 
