@@ -122,6 +122,17 @@ impl<F: Future> ByHand<F> {
         self
     }
 
+    /// Makes futures until one is pending after its first poll, and returns that one. A lock that is
+    /// free may be granted within the first poll if the thread is interrupted in that poll.
+    pub fn pending(make: impl Fn() -> F) -> Self {
+        loop {
+            let mut future = Self::new(make());
+            if future.poll().is_pending() {
+                return future;
+            }
+        }
+    }
+
     /// Awaits the future until it is ready, as any other future.
     pub async fn finished(self) -> F::Output {
         self.future.await

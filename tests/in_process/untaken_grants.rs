@@ -11,7 +11,7 @@ async fn untaken_lost_grant_keeps_deadline() {
     let id = session(&client);
     server.freeze_expiry(true);
     let (started, budget) = (Instant::now(), Duration::from_secs(4));
-    let mut acquire = ByHand::new(mutex(&client).acquire(budget)).start();
+    let mut acquire = ByHand::pending(|| mutex(&client).acquire(budget));
     acquire.woken().await;
     server.stall(id, Direction::Both);
     server.refuse_connections(true);
@@ -38,7 +38,7 @@ async fn untaken_lost_grant_keeps_deadline() {
 #[tokio::test]
 async fn try_hands_out_no_lost_lock() {
     let (server, [client]) = with_clients(start(), connect).await;
-    let mut attempt = ByHand::new(mutex(&client).try_lock()).start();
+    let mut attempt = ByHand::pending(|| mutex(&client).try_lock());
     attempt.woken().await;
     server.expire_session(session(&client));
     until_lost(&mutex(&client)).await;

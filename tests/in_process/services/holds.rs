@@ -79,15 +79,7 @@ async fn not_before_the_guard<G, F: Future<Output = Acquired<G>>>(
     path: &str,
     acquire: impl Fn() -> F,
 ) {
-    let mut acquire = loop {
-        let mut acquire = ByHand::new(acquire());
-        // If this thread is interrupted in the first poll, the lock may be granted by its end.
-        match acquire.poll() {
-            Poll::Pending => break acquire,
-            Poll::Ready(early) => drop(early.unwrap()),
-        }
-        client.wait_until_released(path).await;
-    };
+    let mut acquire = ByHand::pending(acquire);
     acquire.woken().await;
     assert_eq!(client.holdings().len(), 1, "{path}");
     let mut seen = task::spawn(client.wait_until_held(path));
