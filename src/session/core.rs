@@ -126,8 +126,7 @@ impl Core {
         let session = self.live();
         let live = session.clone();
         let mut phase = self.shared.phase.subscribe();
-        let session_closed = self.shared.session_closed.subscribe();
-        let closed = session_closed.clone();
+        let closed = self.shared.session_closed.subscribe();
         let not_closed = move || ReleaseError::SessionNotClosed {
             waited: started.elapsed(),
         };
@@ -157,7 +156,7 @@ impl Core {
             // The client is closed without a confirmation, or the task has panicked.
             Err(_) => Err(not_closed()),
             Ok(Ok(flushed)) => flushed,
-            Ok(Err(_)) if *session_closed.borrow() == Some(false) => Err(not_closed()),
+            Ok(Err(_)) if *self.shared.session_closed.borrow() == Some(false) => Err(not_closed()),
             Ok(Err(_)) => {
                 // An attempt that has left several nodes counts once.
                 let unfinished = self.cleanup.pending().borrow().count_before(limit);

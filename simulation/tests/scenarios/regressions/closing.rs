@@ -253,6 +253,17 @@ async fn abandoned_session_is_closed_after_outage() {
     }
 }
 
+/// Restarts the server, which refuses to resume this session, and waits for the first try.
+async fn restart_refusing(server: &Server, session: i64) -> Fault {
+    let refused = server.fail(
+        Match::op(Op::Connect).session(session).always(),
+        RUNTIME_INCONSISTENCY,
+    );
+    server.restart_async().await.unwrap();
+    within("the first try", refused.wait_hit()).await;
+    refused
+}
+
 /// The servers keep the node of a create that they have not answered before the client gives the
 /// session up.
 // Shows: flush
@@ -272,12 +283,7 @@ async fn flush_awaits_session_of_unanswered_create() {
     server.stop_async().await;
     until_state(&client, ConnectionState::Lost).await;
     drop(call);
-    let refused = server.fail(
-        Match::op(Op::Connect).session(id).always(),
-        RUNTIME_INCONSISTENCY,
-    );
-    server.restart_async().await.unwrap();
-    within("the first try", refused.wait_hit()).await;
+    let refused = restart_refusing(&server, id).await;
     assert_eq!(server.children(DIRECTORY).len(), 1);
     let early = client.flush(T / 2).await;
     assert!(
@@ -305,12 +311,7 @@ async fn flush_awaits_session_of_refused_orphan() {
     let mut flushing = task::spawn(client.flush(LONG));
     assert_pending!(flushing.poll());
     until_state(&client, ConnectionState::Lost).await;
-    let refused = server.fail(
-        Match::op(Op::Connect).session(id).always(),
-        RUNTIME_INCONSISTENCY,
-    );
-    server.restart_async().await.unwrap();
-    within("the first try", refused.wait_hit()).await;
+    let refused = restart_refusing(&server, id).await;
     assert_pending!(flushing.poll());
     refused.remove();
     within("the flush", flushing).await.unwrap();
@@ -351,12 +352,7 @@ async fn close_ends_the_retry_pause() {
     let (guard, id) = (hold(&client).await, session(&client));
     server.stop_async().await;
     until_state(&client, ConnectionState::Lost).await;
-    let refused = server.fail(
-        Match::op(Op::Connect).session(id).always(),
-        RUNTIME_INCONSISTENCY,
-    );
-    server.restart_async().await.unwrap();
-    within("the first try", refused.wait_hit()).await;
+    let refused = restart_refusing(&server, id).await;
     // The tries last for T, and the pause after them for 2T. No event marks the middle of the
     // pause.
     tokio::time::sleep(2 * T).await;
