@@ -15,7 +15,7 @@ use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
 use crate::messages::{self, say};
 use crate::options::{OnLost, Work};
-use crate::signals::{ASK_TO_END, Signals, Stop, Stops};
+use crate::signals::{ASK_TO_END, Signals, Stop, until_ended, until_stopped};
 use crate::stage;
 use crate::target::Target;
 use crate::watchdog::{Orders, Watchdog};
@@ -110,11 +110,12 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Job {
     command: Child,
+    /// The process of the command. It is waited for last, so that the number is no other's before.
+    process: Pid,
     /// Whether this process has let the command begin: its [stage] waits for that.
     is_let_begin: bool,
     /// The signal that asked for the end before SIGHUP followed.
     hung_up: Option<Signal>,
-    stops: Stops,
     target: Target,
     watchdog: Watchdog,
     /// The end of the lease and of the time to end after it, beyond which no deadline is. The
@@ -184,7 +185,6 @@ impl Job {
             .await
             .map_err(of_watchdog)?;
         let of_command = |error| Failure::system("the command", &error);
-        let stops = Stops::new().map_err(of_command)?;
         let mut command = stage::start().map_err(of_command)?;
         if !work.foreground {
             command.process_group(watchdog.group().as_raw_nonzero().get());
@@ -200,19 +200,23 @@ impl Job {
                 return Err(Failure::not_started(&program.to_string_lossy(), &error));
             }
         };
-        let process = process_of(&command);
-        let target = match process.filter(|_| work.foreground) {
-            Some(process) => Target::Foreground(process),
-            None => Target::Group {
+        let id = command.id();
+        let Some(process) = id.and_then(|id| Pid::from_raw(id.try_into().ok()?)) else {
+            return Err(of_command(std::io::Error::other("it has no number")));
+        };
+        let target = if work.foreground {
+            Target::Foreground(process)
+        } else {
+            Target::Group {
                 group: watchdog.group(),
-                command: process,
-            },
+                command: Some(process),
+            }
         };
         let mut job = Self {
             command,
+            process,
             is_let_begin: false,
             hung_up: None,
-            stops,
             target,
             watchdog,
             end_by,
@@ -231,22 +235,21 @@ impl Job {
         signals: &mut Signals,
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
-        let target = self.target;
+        let (target, watchdog) = (self.target, self.watchdog.group());
         let mut lease = std::pin::pin!(lease_over(held.lease));
         let begin = Begin {
-            command: process_of(&self.command),
-            watchdog: self.watchdog.group(),
+            command: self.process,
+            watchdog,
             is_let: &mut self.is_let_begin,
             hung_up: &mut self.hung_up,
         };
-        let stops = &mut self.stops;
-        let mut steered = std::pin::pin!(steer(target, begin, work, signals, stops, revoked));
+        let mut steered = std::pin::pin!(steer(target, begin, work, signals, revoked));
         let mut is_over = false;
         let ended = loop {
             tokio::select! {
                 biased;
-                status = self.command.wait() => break status.map(Ended::Itself),
-                _ = self.watchdog.process.wait() => break Ok(Ended::Unwatched),
+                status = until_ended(self.process) => break status.map(Ended::Itself),
+                _ = until_ended(watchdog) => break Ok(Ended::Unwatched),
                 () = beat(&mut self.watchdog.orders, self.end_by, held) => {
                     break Ok(Ended::Unwatched);
                 }
@@ -285,7 +288,7 @@ impl Job {
         let mut helper = None;
         match &work.on_lost {
             // A process that waits to begin would wait on after any other signal.
-            _ if is_waiting(process_of(&self.command), self.is_let_begin) => {
+            _ if is_waiting(self.process, self.is_let_begin) => {
                 self.target.send(Signal::KILL);
             }
             OnLost::Term => self.target.send(Signal::TERM),
@@ -300,7 +303,7 @@ impl Job {
             },
         }
         if !matches!(work.on_lost, OnLost::Warn) {
-            deadline = deadline.min(clock::now() + grace(lost, work));
+            deadline = deadline.min(clock::now().saturating_add(grace(lost, work)));
         }
         // A watchdog that gets no order kills at the deadline that it has.
         let _ = self.watchdog.orders.kill_at(deadline).await;
@@ -315,28 +318,23 @@ impl Job {
 
     /// Kills the command, and waits until it is dead.
     pub(crate) async fn kill(self, signals: &mut Signals) -> Result<ExitStatus, Failure> {
-        let target = match self.command.id() {
-            Some(_) => Some(self.target),
-            None => self.target.without_command(),
-        };
-        if let Some(target) = target {
-            target.send(Signal::KILL);
-        }
+        self.target.send(Signal::KILL);
         self.end(signals, true, None).await
     }
 
-    /// Passes signals on until the command has ended, and kills what is left of its group if that
+    /// Passes signals on until the command has ended, and kills what is left of its groups if that
     /// is wanted, and the helper.
     async fn end(
-        mut self,
+        self,
         signals: &mut Signals,
         is_killed: bool,
         mut helper: Option<Child>,
     ) -> Result<ExitStatus, Failure> {
+        let mut is_unwatched = false;
         let status = loop {
             tokio::select! {
                 biased;
-                status = self.command.wait() => break status,
+                status = until_ended(self.process) => break status,
                 signal = signals.next() => self.target.pass_on(signal),
                 code = not_run(&mut helper) => {
                     say(&format!(
@@ -346,22 +344,30 @@ impl Job {
                 }
                 // The watchdog ends together with the command, unless another process has killed
                 // the watchdog alone.
-                _ = self.watchdog.process.wait() => {
+                _ = until_ended(self.watchdog.group()), if !is_unwatched => {
+                    is_unwatched = true;
                     self.target.send(Signal::KILL);
-                    break self.command.wait().await;
                 }
             }
         };
-        if is_killed && matches!(self.target, Target::Group { .. }) {
-            self.watchdog.kill_group().await;
-        } else {
-            self.watchdog.stand_down().await;
+        if is_killed {
+            self.target.send(Signal::KILL);
         }
+        self.close().await;
         status.map_err(|error| Failure::system("the command", &error))
     }
 
+    /// Ends the watchdog, and waits for the command, which has ended. Returns whether the watchdog
+    /// had been killed before.
+    async fn close(mut self) -> bool {
+        let was_killed = self.watchdog.stand_down().await;
+        // How the command has ended is known.
+        let _ = self.command.wait().await;
+        was_killed
+    }
+
     /// Leaves the processes alone that a command has left in its group when it ended by itself.
-    /// Kills the group of a command that was ended by force. Returns how the command has ended.
+    /// Kills the groups of a command that was ended by force. Returns how the command has ended.
     pub(crate) async fn finish(
         place: &mut Option<Self>,
         ended: Ended,
@@ -373,13 +379,14 @@ impl Job {
         match ended {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
-                let was_killed = job.watchdog.stand_down().await;
+                let hung_up = job.hung_up.filter(|_| is_hung_up);
+                let was_killed = job.close().await;
                 // A command that kills its group kills its watchdog, too.
                 if was_killed && ended.is_of_the_watchdog() {
                     return Ok(Ended::Unwatched);
                 }
                 // A script ends at ^C only if this process dies of that signal, too.
-                if let Some(signal) = job.hung_up.filter(|_| is_hung_up) {
+                if let Some(signal) = hung_up {
                     return Ok(Ended::Itself(ExitStatus::from_raw(signal.as_raw())));
                 }
             }
@@ -432,16 +439,9 @@ fn grace(lost: &Lost, work: &Work) -> Duration {
     }
 }
 
-/// Returns the number of a process that has not been waited for.
-fn process_of(command: &Child) -> Option<Pid> {
-    command
-        .id()
-        .and_then(|id| Pid::from_raw(id.try_into().ok()?))
-}
-
 /// A command whose process waits to begin until the watchdog knows the process.
 struct Begin<'a> {
-    command: Option<Pid>,
+    command: Pid,
     watchdog: Pid,
     is_let: &'a mut bool,
     hung_up: &'a mut Option<Signal>,
@@ -455,7 +455,7 @@ impl Begin<'_> {
         *self.is_let = true;
         // A watchdog that has ended may not have known the process, which is killed then.
         if is_waiting && is_running(self.watchdog) {
-            let _ = self.command.map(|it| kill_process(it, Signal::CONT));
+            let _ = kill_process(self.command, Signal::CONT);
         }
         is_waiting
     }
@@ -463,8 +463,8 @@ impl Begin<'_> {
 
 /// Returns whether a process is still to become its command. Where the system does not tell, the
 /// first stop that this process has seen is the one before the begin.
-fn is_waiting(process: Option<Pid>, is_let_begin: bool) -> bool {
-    process.and_then(stage::is_waiting).unwrap_or(!is_let_begin)
+fn is_waiting(process: Pid, is_let_begin: bool) -> bool {
+    stage::is_waiting(process).unwrap_or(!is_let_begin)
 }
 
 /// Returns whether a child of this process has not ended.
@@ -484,7 +484,6 @@ async fn steer(
     mut begin: Begin<'_>,
     work: &Work,
     signals: &mut Signals,
-    stops: &mut Stops,
     revoked: impl Future<Output = ()> + Send,
 ) {
     let mut revoked = std::pin::pin!(revoked);
@@ -494,18 +493,25 @@ async fn steer(
     let is_background = matches!(target, Target::Group { .. });
     loop {
         tokio::select! {
+            biased;
+            // Signals come first: those from before the begin go to the command in any case, since
+            // the terminal sent them to a group that the command may not have been in yet.
             signal = signals.next() => {
                 if ASK_TO_END.contains(&signal) {
                     asked_by = Some(signal);
                 }
-                target.pass_on(signal);
+                if *begin.is_let {
+                    target.pass_on(signal);
+                } else {
+                    target.send(signal);
+                }
             }
             () = &mut revoked, if !is_revoked => {
                 (is_revoked, asked_by) = (true, Some(Signal::TERM));
                 work.say("another process asks for the lock: SIGTERM to the command");
                 target.send(Signal::TERM);
             }
-            stop = stops.next(begin.command) => match stop {
+            stop = until_stopped(begin.command) => match stop {
                 _ if begin.on_stop() || !is_background => {}
                 Stop::ByTerminal if asked_by.is_some() => {
                     *begin.hung_up = asked_by.take();

@@ -133,7 +133,7 @@ pub(crate) struct Work {
     pub(crate) kill_after: Duration,
     /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the
     /// command go on while another process may hold the lock, and any other text is run by a shell
-    /// instead of SIGTERM, with the target of kill(1) in ZKLOCK_PID. The end of a lease is no loss
+    /// instead of SIGTERM: 'kill -INT $ZKLOCK_PID' sends SIGINT. The end of a lease is no loss
     #[arg(long, value_name = "ACTION", value_parser = OnLost::parse, default_value = "term")]
     #[arg(verbatim_doc_comment)]
     pub(crate) on_lost: OnLost,

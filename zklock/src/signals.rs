@@ -1,10 +1,12 @@
-//! The signals that `zklock` passes on.
+//! The signals that `zklock` passes on, and those by which it learns of changes of its children.
 
 use std::future::poll_fn;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::task::Poll;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::timeout;
 
@@ -69,39 +71,43 @@ pub(crate) enum Stop {
     ByProcess,
 }
 
-/// The stops of a command.
-#[derive(Debug)]
-pub(crate) struct Stops(unix::Signal);
-
-impl Stops {
-    /// Must be called before the command is started.
-    pub(crate) fn new() -> io::Result<Self> {
-        unix::signal(SignalKind::child()).map(Self)
+/// Waits until a child of this process is stopped.
+pub(crate) async fn until_stopped(child: Pid) -> Stop {
+    let Ok(change) = until_changed(child, WaitIdOptions::STOPPED).await else {
+        // A child that has ended, for which there is an error, is stopped no more.
+        return std::future::pending().await;
+    };
+    let by = change.stopping_signal();
+    if by.is_some_and(|by| BY_TERMINAL.map(Signal::as_raw).contains(&by)) {
+        Stop::ByTerminal
+    } else {
+        Stop::ByProcess
     }
+}
 
-    /// Waits until the command is stopped. Without a command, waits on.
-    pub(crate) async fn next(&mut self, command: Option<Pid>) -> Stop {
-        let Some(command) = command else {
-            return std::future::pending().await;
-        };
-        loop {
-            // `Child::wait` waits for the end of the command, this only for a stop.
-            let stop = waitid(
-                WaitId::Pid(command),
-                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
-            );
-            let by = stop.ok().flatten().and_then(|stop| stop.stopping_signal());
-            if let Some(by) = by {
-                let is_by_terminal = BY_TERMINAL.map(Signal::as_raw).contains(&by);
-                return if is_by_terminal {
-                    Stop::ByTerminal
-                } else {
-                    Stop::ByProcess
-                };
-            }
-            // A program may have started this one with the signal blocked.
-            let _ = timeout(clock::INTERVAL, self.0.recv()).await;
+/// Waits until a child of this process has ended, and leaves it a zombie: its number, and that of a
+/// group that it leads, are no other's until it is waited for with [`Child::wait`].
+///
+/// [`Child::wait`]: tokio::process::Child::wait
+pub(crate) async fn until_ended(child: Pid) -> io::Result<ExitStatus> {
+    let change = until_changed(child, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).await?;
+    // The encoding of wait(2).
+    let status = match change.exit_status() {
+        Some(code) => (code & 0xff) << 8,
+        None => change.terminating_signal().unwrap_or_default(),
+    };
+    Ok(ExitStatus::from_raw(status))
+}
+
+async fn until_changed(child: Pid, options: WaitIdOptions) -> io::Result<WaitIdStatus> {
+    // The signals are caught before the first look, so that no change is missed.
+    let mut signals = unix::signal(SignalKind::child())?;
+    loop {
+        if let Some(change) = waitid(WaitId::Pid(child), options | WaitIdOptions::NOHANG)? {
+            return Ok(change);
         }
+        // A program may have started this one with the signal blocked.
+        let _ = timeout(clock::INTERVAL, signals.recv()).await;
     }
 }
 

@@ -1,4 +1,10 @@
 //! What signals are sent to.
+//!
+//! The kernel gives the number of a process, which is also that of a group that it has begun, to
+//! another only when the process has been waited for and the group is empty. So `zklock` waits for
+//! the command and the watchdog only after the last signal that it sends to them. The watchdog
+//! sends SIGKILL after `zklock` has ended, too, when another process has inherited the command and
+//! may have waited for it, a moment before.
 
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group};
 
@@ -7,7 +13,7 @@ use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_
 pub(crate) enum Target {
     /// The process group that the watchdog leads, with the command and its children, and the
     /// command if it has left that group, with the group that it has begun itself. `None` before
-    /// the command is started and after it has been waited for: its number may be another's then.
+    /// the command is started.
     Group { group: Pid, command: Option<Pid> },
     /// The command, which has stayed in the process group of `zklock`, with the terminal, or the
     /// group that the command has begun itself.
@@ -15,17 +21,6 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Returns what is left of the target once the command has been waited for.
-    pub(crate) fn without_command(self) -> Option<Self> {
-        match self {
-            Self::Group { group, .. } => Some(Self::Group {
-                group,
-                command: None,
-            }),
-            Self::Foreground(_) => None,
-        }
-    }
-
     /// Returns the target of kill(1) that reaches the command, with its group unless the command
     /// has joined another's.
     pub(crate) fn of_kill(self) -> String {
@@ -78,13 +73,13 @@ impl Target {
     }
 }
 
-/// Sends a signal to a command, and to its group if the command has begun one, as `timeout` and
-/// `setsid` do. A group that the command has joined is another's.
+/// Sends a signal to a command, and to a group that the command has begun, as `timeout` and
+/// `setsid` do: a group may outlive the process that began it, or be left by it. A group that the
+/// command has joined is another's.
 fn send_to_command(command: Pid, signal: Signal) {
-    // The command may have ended.
-    let _ = if getpgid(Some(command)) == Ok(command) {
-        kill_process_group(command, signal)
-    } else {
-        kill_process(command, signal)
-    };
+    // Either may have ended.
+    let _ = kill_process_group(command, signal);
+    if getpgid(Some(command)) != Ok(command) {
+        let _ = kill_process(command, signal);
+    }
 }

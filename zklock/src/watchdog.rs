@@ -14,7 +14,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
@@ -59,7 +59,7 @@ const STANDING_DOWN: Duration = Duration::from_secs(1);
 /// The watchdog, as `zklock` sees it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    pub(crate) process: Child,
+    process: Child,
     pub(crate) orders: Orders,
     group: Pid,
 }
@@ -156,7 +156,7 @@ impl Watchdog {
             own,
             ..
         } = orders;
-        // The thread ends first: the command has been waited for, so its number may be another's.
+        // The thread ends before the watchdog is waited for, whose number it uses.
         drop(own);
         let standing_down = async {
             // A watchdog that has ended needs no order.
@@ -170,22 +170,6 @@ impl Watchdog {
         // continues.
         let _ = process.kill().await;
         false
-    }
-
-    /// Kills what is left of the group, the watchdog included, which may be stopped.
-    pub(crate) async fn kill_group(self) {
-        let Self {
-            mut process,
-            orders,
-            group,
-        } = self;
-        // The thread ends first, as in `stand_down`.
-        drop(orders);
-        // A watchdog that has been waited for has no number any more.
-        if process.id().is_some() {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let _ = process.wait().await;
     }
 }
 

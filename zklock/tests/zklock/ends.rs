@@ -4,7 +4,10 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Signal, getpid, kill_process, set_child_subreaper};
+use rustix::process::{
+    Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, test_kill_process,
+    waitid,
+};
 use test_support::{SOON, poll_until};
 
 use crate::started::{
@@ -229,6 +232,28 @@ pub(crate) fn stopped_watchdog_ends_after_zklock() {
     set_child_subreaper(None).unwrap();
 }
 
+/// The process that inherits the command has waited for it before the watchdog runs again, so that
+/// the leader of the command's group has no number any more.
+pub(crate) fn own_group_ends_with_a_killed_zklock() {
+    let server = server();
+    let command = "exec timeout 1000 sh -c 'echo $$; exec sleep 1000'";
+    let mut started = Started::new(zklock(&server.connect_string(), "/a", command));
+    let grandchild = pid(&started.line());
+    let child = group_of(grandchild);
+    let stopped = KeptStopped::new(watchdog_of(&started));
+    set_child_subreaper(Some(getpid())).unwrap();
+    started.signal(Signal::KILL);
+    poll_until("the end of the child", SOON, || {
+        // The child is inherited elsewhere if another test ends the inheritance.
+        let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED);
+        test_kill_process(child).is_err().then_some(())
+    })
+    .unwrap();
+    drop(stopped);
+    until_dead(grandchild);
+    set_child_subreaper(None).unwrap();
+}
+
 pub(crate) fn grandchild_outlives_a_normal_end() {
     let server = server();
     let ended = run(zklock(
@@ -340,6 +365,30 @@ pub(crate) fn stop_at_the_start() {
         let ended = started.end();
         assert_eq!(ended.code, 125, "{ended:?}");
     }
+}
+
+/// The terminal sends the signal to its group, in which the command is not yet: the watchdog is
+/// stopped before it is ready.
+pub(crate) fn early_interrupt() {
+    let server = server();
+    let servers = server.connect_string();
+    let start = |number: usize| {
+        let arguments = format!("--foreground /a{number}");
+        let started = Started::new(zklock(&servers, &arguments, "exec sleep 1000"));
+        let watchdog = loop {
+            if let Some(watchdog) = children_of(&started).first() {
+                break *watchdog;
+            }
+        };
+        let stopped = KeptStopped::new(watchdog);
+        (children_of(&started).len() == 1).then_some((started, stopped))
+    };
+    // A watchdog that is stopped too late is that of another attempt's lock.
+    let (started, stopped) = (0..).find_map(start).unwrap();
+    started.signal(Signal::INT);
+    drop(stopped);
+    // It dies of the signal.
+    assert_eq!(started.end().code, -1);
 }
 
 /// The signals of a timer that a program had set before it became `zklock`, and of a limit on

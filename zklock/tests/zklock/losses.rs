@@ -161,6 +161,23 @@ pub(crate) fn kills_a_command_outside_the_group() {
     }
 }
 
+/// SIGTERM ends the leader of the group and its child, and leaves the child's child.
+pub(crate) fn kills_what_outlives_its_leader() {
+    let inner = format!("sh -c {}; true", quoted(STUBBORN));
+    let command = format!("exec timeout 1000 sh -c {}", quoted(&inner));
+    let at_a_loss = ["--kill-after 10s", "--foreground"].map(|arguments| {
+        let pair = Pair::new(T, arguments, &command);
+        pair.cut_off();
+        pair
+    });
+    let after_a_lease = ["--lease 3s", "--foreground --lease 3s"]
+        .map(|arguments| Pair::new(LONG, arguments, &command));
+    for mut pair in at_a_loss.into_iter().chain(after_a_lease) {
+        pair.assert_dead_before_the_next();
+        assert_eq!(pair.holder.end().code, 125);
+    }
+}
+
 /// The command joins the group of `zklock`, which no signal for the command may reach.
 pub(crate) fn kills_a_command_beside_zklock() {
     let join = "setpgrp(0, getpgrp(getppid)); exec @ARGV";

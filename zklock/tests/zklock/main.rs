@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest tests start first.
-    let in_process: [(&str, Test); 93] = [
+    let in_process: [(&str, Test); 96] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -150,6 +150,10 @@ fn main() {
             losses::terminal_stops_spare_the_watchdog,
         ),
         (
+            "zklock::kills_what_outlives_its_leader",
+            losses::kills_what_outlives_its_leader,
+        ),
+        (
             "zklock::kills_a_command_outside_the_group",
             losses::kills_a_command_outside_the_group,
         ),
@@ -216,6 +220,14 @@ fn main() {
         (
             "zklock::child_ends_with_a_killed_zklock",
             ends::child_ends_with_a_killed_zklock,
+        ),
+        (
+            "zklock::early_interrupt_ends_a_child",
+            ends::early_interrupt,
+        ),
+        (
+            "zklock::own_group_ends_with_a_killed_zklock",
+            ends::own_group_ends_with_a_killed_zklock,
         ),
         (
             "zklock::lease_ends_child_then_lock",
