@@ -35,9 +35,9 @@ use crate::values::tls::TlsOptions;
 /// A connection to ZooKeeper that outlives its sessions, and with which all recipes are created.
 ///
 /// A client is cheap to clone, and clones share everything. The session runs on a separate thread,
-/// so no lock is lost while your runtime is blocked. When a session ends, all locks held in it are
-/// lost. The client establishes a new session, under its [`RetryPolicy`], and waiters queue again
-/// in the new session, in the same order.
+/// so a blocked runtime does not make the client lose a lock. When a session ends, all locks held
+/// in it are lost. The client establishes a new session, under its [`RetryPolicy`], and waiters
+/// queue again in the new session, in the same order.
 ///
 /// The session lives as long as any clone, recipe or guard of the client. When the last of them is
 /// dropped, the session is closed in the background. If the process exits before that, its locks
@@ -525,9 +525,9 @@ impl Client {
     /// are deleted with its session.
     ///
     /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost,
-    /// and the error has the line that acquired each. If no server answers, closing can take
-    /// another session timeout (30 s by default). Either the grace period of your process must
-    /// cover both, or you must limit both together by [`tokio::time::timeout`]. A grace period of
+    /// and the error names the line of code that acquired each. If no server answers, closing can
+    /// take another session timeout (30 s by default). Either the grace period of your process must
+    /// cover both, or you must limit both together with [`tokio::time::timeout`]. A grace period of
     /// 30 s, the default of Kubernetes, has room for `timeout(Duration::from_secs(28),
     /// client.drain(Duration::from_secs(15)))`; a session that is not closed in that time expires.
     ///
@@ -857,12 +857,11 @@ impl ClientBuilder {
     ///
     /// Both while connecting and later, the client leaves a silent server for another one after the
     /// *server timeout*: a third of the connect timeout or an eighth of the granted session
-    /// timeout, whichever is less, but at least half a second. If the servers grant a session
-    /// timeout other than the requested one, and the server timeout changes with it, connecting
-    /// establishes a second session and closes the first. If in a whole session timeout no write is
-    /// answered within the server timeout, the next session has twice the server timeout, up to 2/5
-    /// of the session timeout. After a session that lasted ten session timeouts, the server timeout
-    /// is the initial one again.
+    /// timeout, whichever is less, but at least half a second.
+    /// [`session_timeout`](Self::session_timeout) says when connecting establishes a second
+    /// session. If in a whole session timeout no write is answered within the server timeout, the
+    /// next session has twice the server timeout, up to 2/5 of the session timeout. After a session
+    /// that lasted ten session timeouts, the server timeout is the initial one again.
     ///
     /// # Examples
     /// ```
@@ -1216,7 +1215,7 @@ impl ClientBuilder {
     /// servers should use [`connect_lazy`](Self::connect_lazy).
     ///
     /// # Errors
-    /// See [`ConnectError`]; the connect timeout is that of
+    /// See [`ConnectError`]. The call returns [`ConnectError::TimedOut`] after
     /// [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Cancel safety

@@ -151,7 +151,7 @@ async fn lines_of_connecting_say_why() {
         .retry_policy(RetryPolicy::n_times(1, Duration::from_millis(10)))
         .connect_lazy("127.0.0.1:1")
         .unwrap();
-    for line in ["no session yet; it is asked for again", "no session yet"] {
+    for line in ["no session yet; the client tries again", "no session yet"] {
         // A busy machine may not have probed in time.
         logged_with(&[line, "127.0.0.1:1: it refuses connections"]).await;
     }

@@ -108,7 +108,7 @@ async fn panic_costs_a_line() {
     panic_at_any_line_costs_nothing().await;
     for line in [
         "no session yet",
-        "it is asked for again",
+        "the client tries again",
         "fails in connecting to",
     ] {
         panic_without_server_costs_no_client(line).await;

@@ -24,7 +24,7 @@
 //! when it registers the hold, so that the later of two threads registers the changes of both.
 //! Panics of wakers are caught where the tasks wait ([`waker`](crate::session::threads::waker)), so
 //! the loop over the effects always ends, and keeps the session alive until then. If the session
-//! was dropped before, the effects on it do nothing.
+//! has already been dropped, the effects on it do nothing.
 //!
 //! Three steps are not in this diagram. [`Held::register`] and [`Held::take_back`] drop the
 //! effects, because no caller has the hold then. Before the event that the node does not exist,
@@ -58,8 +58,8 @@ use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
 /// The node of a hold, as seen by this client's callers at its path, who share the node or get it
-/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, except
-/// `mark_missing`, which comes before the event, `reserve`, which a conversion calls, and the query
+/// next (docs/protocol.md#hand-off). Each method carries out an effect of the hold, except three:
+/// `mark_missing`, which comes before the event; `reserve`, which a conversion calls; and the query
 /// `is_missing`.
 pub(crate) trait PathNode: Send + Sync {
     /// Lets a hold leave the node. Returns the deletion that is left to do; `None` if another hold
@@ -191,7 +191,7 @@ impl Held {
         )
     }
 
-    /// Returns a new number, greater than all before, for a hold of the same client.
+    /// Returns a new number, greater than all earlier ones, for a hold of the same client.
     pub(crate) fn next_number(&self) -> HoldNumber {
         HoldNumber::of_attempt(self.cleanup.number(1))
     }

@@ -2,8 +2,8 @@
 //! after the other or together, and the callers that wait for a node. Path locks and the layers
 //! above use this file, which never sends a request.
 //!
-//! [`PathState`] decides, under a mutex that is locked for one decision at a time, and never held
-//! across an await or a call to code outside the library. Callers, holds and the
+//! [`PathState`] decides who gets a node, under a mutex that is locked for one decision at a time
+//! and is never held across an await or a call to code outside the library. Callers, holds and the
 //! [task](crate::engine::attempts::shared_attempt) of the waiting callers report events to the
 //! state. After unlocking the state, whichever reported the event acts on the decision: it sends a
 //! grant, registers a hold with its session, wakes the task, or submits the node for deletion.
@@ -73,8 +73,8 @@ pub(crate) struct AttemptRecord {
     /// The progress of the attempt under way.
     pub(crate) progress: Option<ProgressReceiver>,
     /// The ticket of an attempt that its callers have abandoned. The departure of the last caller
-    /// sets the ticket ([`SharedPath::remove_caller`]). The task takes it by [`end`](Self::end), and
-    /// drops it once the attempt is cancelled and its grant, if any, is released.
+    /// sets the ticket ([`SharedPath::remove_caller`]). The task takes it with [`end`](Self::end),
+    /// and drops it once the attempt is cancelled and its grant, if any, is released.
     abandoned: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
@@ -120,7 +120,7 @@ pub(crate) struct Waiter {
     pub(crate) call: Option<CallNumber>,
 }
 
-/// A lock that the servers have granted by a node.
+/// A lock that the servers have granted through a node.
 pub(crate) struct NewLock<'a> {
     pub(crate) session: &'a Arc<Session>,
     pub(crate) cleanup: &'a Cleanup,
@@ -153,9 +153,9 @@ impl SharedPath {
         self.state.lock().path.holders().cloned().collect()
     }
 
-    /// Creates the grant of a lock by a node. The node is not open yet. From now on the hold counts
-    /// as a local holder, even before the caller polls its future, and the session notifies the
-    /// hold of a loss.
+    /// Creates the grant of a lock through a node. The node is not open yet. From now on the hold
+    /// counts as a local holder, even before the caller polls its future, and the session notifies
+    /// the hold of a loss.
     pub(crate) fn grant(self: &Arc<Self>, lock: NewLock<'_>) -> Grant {
         let NewLock {
             session,
@@ -186,8 +186,8 @@ impl SharedPath {
         Grant::new(held, session, token, how)
     }
 
-    /// Lets a reader share the open node, if there is one. If not, runs `otherwise` under the
-    /// same mutex. A release decides under this mutex, too, whether to delete the node.
+    /// Lets a reader share the open node, if there is one. If not, runs `otherwise`. Both happen
+    /// under the mutex of the state, under which a release decides whether to delete the node.
     fn join_or<T>(
         &self,
         location: &'static Location<'static>,
@@ -412,7 +412,8 @@ impl SharedPath {
 }
 
 impl Waiter {
-    /// Begins the lease of the grant, and sends it. Returns the grant if the caller has left.
+    /// Begins the lease of the grant, and sends the grant. Returns the grant if the caller has
+    /// left.
     fn send(self, grant: Grant) -> Result<(), Grant> {
         // The lease is counted from the grant, so that the lease of a caller that is not polled
         // ends too (docs/protocol.md#lease-over).
@@ -796,10 +797,10 @@ mod tests {
         let holder = receiver.try_recv().unwrap().unwrap();
         holder.held.set_received();
         assert!(path.blocks_writer(), "a holder");
-        // A hand-over that no caller receives does not count either.
+        // A hand-off that no caller receives does not count either.
         drop(arrive_with_receiver(&path, &scene.cleanup));
         drop(holder);
-        assert_eq!(grants(&path), 1, "a hand-over to a caller that has left");
+        assert_eq!(grants(&path), 1, "a hand-off to a caller that has left");
         let unpolled = arrive_with_receiver(&path, &scene.cleanup);
         begin_attempt(&path);
         path.granted(WRITERS, scene.writer(&path));
@@ -865,7 +866,7 @@ mod tests {
         assert_eq!(grants_since_arrival(&path), [0, 0]);
     }
 
-    /// A waker that does this.
+    /// A waker that runs this closure.
     struct OnWake(Box<dyn Fn() + Send + Sync>);
 
     impl std::task::Wake for OnWake {
@@ -891,7 +892,7 @@ mod tests {
         (path, second)
     }
 
-    /// Returns how many grants each of the waiting callers, which are removed, has seen since its
+    /// Removes the waiting callers, and returns how many grants each of them has seen since its
     /// arrival.
     fn grants_since_arrival(path: &SharedPath) -> Vec<i128> {
         let mut state = path.state.lock();
@@ -1050,7 +1051,7 @@ mod tests {
             scene
         }
 
-        /// Renews the lease, which nothing else does, however long a test takes.
+        /// Renews the lease. Nothing else renews it, so a long test has to call this method again.
         fn renew(&self) {
             self.session.lease.renewed(clock::now());
         }
@@ -1129,8 +1130,8 @@ mod tests {
         }
     }
 
-    /// The hold of the reader has ended while its task was paused between the grant and the opening
-    /// of the node.
+    /// The hold of the reader ended while its task was paused between the grant and the opening of
+    /// the node.
     // Shows: shared-read-node
     #[tokio::test]
     async fn ended_reader_is_not_joined() {
@@ -1218,7 +1219,8 @@ mod tests {
                 let third = granted.unwrap();
                 assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
             }
-            // A release that was under way may still delete the node, which does not exist.
+            // A release that was under way may still leave the node to cleanup, although the node
+            // is gone.
             assert!(scene.deleted() <= 1);
         }
     }

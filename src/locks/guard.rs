@@ -387,10 +387,10 @@ impl<M: Mode> LockGuard<M> {
     /// # Work that it does not stop
     /// Dropping a future stops the future itself, but not a thread or a task that the future waits
     /// for. A closure of [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], continues
-    /// after `while_held` has returned [`Lost`](crate::Lost) or was dropped, and runs without the
-    /// lock once the guard is dropped. Move the guard into the closure, so that the lock is held
-    /// for as long as the work lasts, and call [`is_held`](Self::is_held) between the parts of the
-    /// work.
+    /// after `while_held` has returned [`Lost`](crate::Lost) or has been dropped, and runs without
+    /// the lock once the guard is dropped. Move the guard into the closure, so that the lock is
+    /// held for as long as the work lasts, and call [`is_held`](Self::is_held) between the parts of
+    /// the work.
     ///
     /// A framework (hyper, axum) drops the handler of a request, at any `await`, when the caller
     /// disconnects, and the handler's guards with it. If work must be completed, run it in a task,
@@ -417,7 +417,7 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     ///
-    /// Blocking work, which keeps the guard until its end, even if its caller is gone:
+    /// Blocking work that keeps the guard until the work ends, even if the caller is gone:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -40,8 +40,8 @@ use crate::values::shown::Quoted;
 /// name.
 ///
 /// Each lock has its own methods of the same names. Prefer those methods if the type is known:
-/// their futures need no `Box`, and their errors name the caller's line. Errors through this trait
-/// name a line of this library.
+/// their futures need no `Box`, and their errors name the caller's line. Errors returned by the
+/// trait's methods name a line of this library.
 ///
 /// References to locks, and locks in a `Box` or an `Arc`, implement the trait too. With the trait
 /// in scope, `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an
@@ -364,8 +364,8 @@ pub(crate) mod sealed {
 /// [`InterProcessWriteLock`](crate::InterProcessWriteLock).
 ///
 /// Each of these names is a `Lock` with its own [kind](LockKind): [`Exclusive`], [`Fair`], [`Read`]
-/// or [`Write`]. The page of each says how that lock works. This page has the methods that all of
-/// them have.
+/// or [`Write`]. The page of each says how that lock works. This page documents the methods that
+/// they share.
 ///
 /// A lock is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one
 /// client for one path share their state.
@@ -480,7 +480,7 @@ impl<K: LockKind> Lock<K> {
     /// released in the background.
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). After an error, `work` was not called.
+    /// See [`acquire`](Self::acquire). If this returns an error, `work` has not been called.
     ///
     /// # Cancel safety
     /// While the future waits for the lock, see [`acquire`](Self::acquire). If it is dropped later,
@@ -966,8 +966,8 @@ impl<K: LockKind> Lock<K> {
     /// lock, or its place in the queue. Returns `false` if the node no longer existed.
     ///
     /// This is for an operator who knows that the holder hangs. **The holder may still be at
-    /// work**: the next in line is granted the lock at once, but a holder of this crate is notified
-    /// by its heartbeat, within a sixth of its session timeout (5 s by default), with
+    /// work**: the next in line is granted the lock at once, but a holder that uses this crate is
+    /// notified by its heartbeat, within a sixth of its session timeout (5 s by default), with
     /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then, only the [fencing
     /// token](crate::LockGuard::fencing_token) prevents writes by the holder; a
     /// [transaction](crate::LockGuard::transaction) under its guard fails at once. To ask the

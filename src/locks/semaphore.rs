@@ -67,9 +67,9 @@ use crate::values::token::FencingToken;
 /// of another process with a different limit fails with
 /// [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which names both limits. If the
 /// node `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count)) exists, it
-/// contains the limit for all processes, and the limits of handles are ignored. Its four bytes are
-/// those of Curator's `SharedCount`, so a Java process attaches with `new
-/// InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java
+/// contains the limit for all processes, and the limits of handles are ignored. The node's four
+/// bytes have the format of Curator's `SharedCount`, so a Java process uses the same limit with
+/// `new InterProcessSemaphoreV2(client, path, new SharedCount(client, path + "/permits", n))`. Java
 /// processes that state their limit as a number do not read this node, and the names of their
 /// permits do not show the limit, so give them the right number. If the node contains a number
 /// below 1, calls fail with [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), while
@@ -78,7 +78,7 @@ use crate::values::token::FencingToken;
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two
 /// such calls can deadlock, and block the queue behind them. So use deadlines if Java processes
-/// acquire several permits at once.
+/// acquire several permits by one call.
 ///
 /// # Examples
 /// ```
@@ -265,7 +265,7 @@ impl InterProcessSemaphore {
     /// stop. If `work` panics, the permit is returned in the background.
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). After an error, `work` was not called.
+    /// See [`acquire`](Self::acquire). If this returns an error, `work` has not been called.
     ///
     /// # Cancel safety
     /// While the future waits for a permit, see [`acquire`](Self::acquire). If it is dropped later,
@@ -437,7 +437,7 @@ impl InterProcessSemaphore {
     ///   or, if the limit was lowered, when the call is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
     /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than
-    ///   ZooKeeper accepts, which is so from about 4,000 permits on, without
+    ///   ZooKeeper accepts, which is the case from about 4,000 permits, without
     ///   [data](RecipeBuilder::data).
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired
     ///   its permit under another limit, and
@@ -889,9 +889,9 @@ impl InterProcessSemaphore {
     /// queue. Returns `false` if the node no longer existed.
     ///
     /// **The holder may still be at work**: the next in line may get the permit at once, but a
-    /// holder of this crate is notified by its heartbeat, within a sixth of its session timeout,
-    /// and loses all permits of the same [`SemaphorePermit`]. A waiter is granted nothing, and
-    /// queues again at the end if its client's retry policy allows.
+    /// holder that uses this crate is notified by its heartbeat, within a sixth of its session
+    /// timeout, and loses all permits of the same [`SemaphorePermit`]. A waiter is granted nothing,
+    /// and queues again at the end if its client's retry policy allows.
     ///
     /// # Errors
     /// See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
@@ -950,9 +950,9 @@ impl RecipeBuilder<InterProcessSemaphore> {
     /// Sets the path of the node that stores the limit for all processes; by default
     /// `<path>/permits`.
     ///
-    /// Use this for an existing `SharedCount` of Curator, or for one limit of several semaphores.
-    /// The path is below the client's [namespace](crate::ClientBuilder::namespace). It must not be
-    /// the semaphore's own path, nor in its directories `locks` and `leases`.
+    /// Use this for an existing `SharedCount` of Curator, or for one limit that several semaphores
+    /// share. The path is below the client's [namespace](crate::ClientBuilder::namespace). It must
+    /// not be the semaphore's own path, nor in its directories `locks` and `leases`.
     pub fn shared_count(mut self, path: impl Into<String>) -> Self {
         self.asked.shared_count = Some(path.into());
         self
@@ -1346,9 +1346,9 @@ impl SemaphorePermit {
     /// Returns a future that resolves when revocation of a permit is requested. See
     /// [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
-    /// Requests before this call are not missed, but requests before the grant are, because a
-    /// permit has another node than its waiter had. Once polled, the future watches the node of
-    /// each permit, which costs one request for each.
+    /// Requests before this call are not missed, but requests before the grant are, because the
+    /// node of a permit is not the node with which its caller waited. Once polled, the future
+    /// watches the node of each permit, which costs one request for each.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next future resolves for the same request.

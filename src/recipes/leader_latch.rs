@@ -270,9 +270,10 @@ impl LeaderLatch {
     /// Leaves the election, and waits until any leadership is given up.
     ///
     /// Work in [`Leadership::while_held`] is dropped first, so that the work has ended before
-    /// another participant leads. If the task of the work is not polled, the call waits for at most
-    /// the session timeout. So do not await this call inside such work. All clones of the latch are
-    /// closed, and a second call returns the same result. If the participant does not lead, the
+    /// another participant leads. So do not await this call inside such work: the call would be
+    /// dropped with the work. If the executor does not poll the task that runs the work, the call
+    /// waits for the work to be dropped, for at most the session timeout. All clones of the latch
+    /// are closed, and a second call returns the same result. If the participant does not lead, the
     /// call returns at once, and the node is deleted in the background;
     /// [`Client::flush`](crate::Client::flush) waits for that.
     ///

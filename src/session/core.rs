@@ -273,7 +273,7 @@ impl Core {
         // Several attempts may find this out at the same time. Only the first of them logs it.
         if !self.no_containers.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "the servers do not know containers: missing directories are created as ordinary nodes from now on, and stay"
+                "the servers do not support containers: missing directories are created as ordinary nodes from now on, and stay"
             );
         }
     }

@@ -360,7 +360,7 @@ pub(super) async fn supervise(
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
-                // The wait lets calls of `release` that are under way return; the servers keep the
+                // The wait lets calls to `release` that are under way return; the servers keep the
                 // nodes until the session expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
@@ -521,7 +521,7 @@ async fn dial_on(shared: &ClientState, dialer: &mut Dialer) -> Option<zk::Client
         // An error in the client's own options is permanent.
         let is_retryable = error.is_retryable();
         if is_retryable {
-            log::warn!(%error, "no session yet; it is asked for again");
+            log::warn!(%error, "no session yet; the client tries again");
         } else {
             log::error!(%error, "no session; the next call that needs one tries again");
         }

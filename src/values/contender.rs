@@ -420,7 +420,7 @@ impl Contender {
     /// Returns the fencing token of a grant by this contender's node.
     ///
     /// `None` for readers and for permits, whose tokens are not in the node. A client that hands a
-    /// mutex over in memory raises the counter of the token with each hand-over, so the holder's
+    /// mutex over in memory raises the counter of the token with each hand-off, so the holder's
     /// token is this one or a greater one with the same zxid.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {

@@ -1,5 +1,5 @@
-//! Hand-over in memory of a mutex among the tasks of one client: without a request, in order of
-//! arrival, within bounds, and only while the hold is healthy.
+//! The hand-off of a mutex, in memory, among the tasks of one client: without a request, in order
+//! of arrival, within bounds, and only while the hold is healthy.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::pin::Pin;
@@ -15,7 +15,7 @@ fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessMutex {
         .unwrap()
 }
 
-/// Returns a mutex whose hand-over has no bound that a test could reach.
+/// Returns a mutex whose hand-off has no bound that a test could reach.
 fn unbounded(client: &Client) -> InterProcessMutex {
     bounded(client, u32::MAX, LONG)
 }
@@ -373,7 +373,7 @@ async fn lost_lock_is_not_handed_over() {
 }
 
 /// If it is in doubt whether the servers keep the session, or the outcome of a transaction is
-/// unknown, the next caller is granted the lock by another node.
+/// unknown, the next caller is granted the lock with another node.
 // Shows: hand-off
 #[tokio::test]
 async fn nothing_is_handed_over_in_doubt() {
@@ -459,7 +459,7 @@ async fn each_holder_has_its_own_hold() {
     clean(&server, &[&client]).await;
 }
 
-/// A request to revoke ends the hand-overs; the holder decides when it releases the lock.
+/// A request to revoke ends the hand-offs; the holder decides when it releases the lock.
 // Shows: hand-off
 #[tokio::test]
 async fn revocation_request_ends_hand_overs() {
@@ -480,7 +480,7 @@ async fn revocation_request_ends_hand_overs() {
     clean(&server, &[&client]).await;
 }
 
-/// Other locks of the same client at the path do not take part in the hand-over.
+/// Other locks of the same client at the path do not take part in the hand-off.
 // Shows: hand-off
 #[tokio::test]
 async fn other_locks_have_their_own_nodes() {

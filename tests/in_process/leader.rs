@@ -5,7 +5,7 @@
 use test_support::prelude::*;
 
 const PATH: &str = "/scheduler/leader";
-/// The session timeout. Two thirds of it, for which a lease lasts, are longer than any pause of a
+/// The session timeout. A lease lasts for two thirds of it, which is longer than any pause of a
 /// busy machine.
 const T: Duration = Duration::from_millis(4_500);
 /// ZooKeeper's code for a missing permission.
@@ -17,8 +17,8 @@ fn start() -> Server {
     server
 }
 
-/// Starts a server with short session timeouts, so that a lease ends soon, but long enough for a
-/// busy machine.
+/// Starts a server whose session timeouts are short, so that a lease ends soon, but are long enough
+/// for a busy machine.
 fn start_impatient() -> Server {
     let tick = Duration::from_millis(50);
     let server = Server::builder()
@@ -118,7 +118,7 @@ fn endless() -> (impl Future<Output = ()> + Send + 'static, Arc<AtomicBool>) {
     (work, dropped)
 }
 
-/// Spawns a call of `lead` whose work reports its terms and does not end by itself.
+/// Spawns a call to `lead` whose work reports its terms and does not end by itself.
 fn leader(selector: &LeaderSelector) -> (JoinHandle<()>, watch::Receiver<Vec<FencingToken>>) {
     let (terms, seen) = watch::channel(Vec::new());
     let selector = selector.clone();
@@ -323,7 +323,7 @@ async fn leadership_passes_to_the_next() {
     );
     assert_eq!(second.state(), LeadershipState::Follower);
 
-    // The leadership ends by a close.
+    // A close ends the leadership.
     within("the close", first.close()).await.unwrap();
     assert!(!first.has_leadership() && !leadership.is_held());
     let lost = within("the end", leadership.lost()).await;
@@ -351,7 +351,7 @@ async fn leadership_passes_to_the_next() {
     );
     within("the same again", first.close()).await.unwrap();
 
-    // The leadership ends by a drop of the last handle.
+    // The drop of the last handle ends the leadership.
     let third = latch(&clients[0], "first");
     queued(&server, 2).await;
     let handle = second.clone();
@@ -385,7 +385,7 @@ async fn dropped_latch_leaves_nothing() {
     .await;
     assert_eq!(queue(&server), [""; 0]);
 
-    // The client has sent nothing yet, so the servers do not know the participant.
+    // The create has not been carried out, so the servers do not know the participant.
     let client = connect(&server).await;
     let gate = server.hold_request(Match::op(Op::Create));
     let early = latch(&client, "early");
@@ -614,7 +614,8 @@ async fn ended_leadership_says_why() {
         .await
         .unwrap();
     assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().0, b"plan");
-    // The request is under way when the leadership is given up, and sent after the node has gone.
+    // The request is under way when the leadership is given up, and is carried out after the node
+    // is gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
     let write = pending(
         leadership
@@ -669,7 +670,7 @@ async fn curator_202_lost_term_deletes_node() {
     let next = leads(&second).await;
     assert!(next.fencing_token() > leadership.fencing_token());
     assert!(!server.exists(&leadership.node()));
-    // The leader is back in the election, at its end.
+    // The former leader is back in the election, at the end of the queue.
     queued(&server, 2).await;
     assert_eq!(queue(&server)[0], next.node());
 }
@@ -687,7 +688,7 @@ async fn curator_171_deleted_leader_is_notified() {
         LostReason::NodeDeleted
     );
     assert!(next.fencing_token() > leadership.fencing_token() && !first.has_leadership());
-    // The transaction would not have waited for the notification.
+    // The servers refuse the transaction whether or not the holder has been notified.
     assert!(
         leadership
             .transaction()
@@ -755,7 +756,7 @@ async fn curator_644_a_reconnect_changes_nothing() {
     .await;
     assert!(first.has_leadership() != second.has_leadership());
     for client in &clients {
-        // The barrier passes when the client has done all background work.
+        // `pass` returns once the client has done all its background work.
         Barrier::at(client, &format!("/barrier-{}", session(client)))
             .await
             .pass()
@@ -764,8 +765,8 @@ async fn curator_644_a_reconnect_changes_nothing() {
     assert_eq!(server.children(PATH).len(), 2, "and it stays like that");
 }
 
-/// CURATOR-653: a follower that joined again became the leader by an outdated read, with a node
-/// that was already deleted.
+/// CURATOR-653: a follower that joined again became the leader because of an outdated read, with a
+/// node that had already been deleted.
 // Shows: election
 #[tokio::test]
 async fn curator_653_stale_list_elects_nobody() {
@@ -792,7 +793,7 @@ async fn curator_724_election_survives_lost_directory() {
     for node in queue(&server).iter().rev() {
         server.delete(node).unwrap();
     }
-    // The node may have been created again.
+    // The deletion fails if a participant has already created its node again.
     let _ = server.delete(PATH);
     within("the loss", leadership.lost()).await;
     queued(&server, 2).await;
@@ -847,7 +848,7 @@ async fn curator_671_participant_rejoins_at_once() {
     empty(&server).await;
 }
 
-// Calls of `lead`.
+// Calls to `lead`.
 
 /// The work of a lost term is dropped before another participant leads, and restarted in the next
 /// term.
@@ -947,7 +948,7 @@ async fn participant_outlasts_long_outage() {
     terms(&mut seen, 1).await;
     server.stop();
     within("the loss", leadership.lost()).await;
-    // A call gives up long before that.
+    // A single call gives up during the outage.
     let mutex = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let error = within("the end of a call", mutex.lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
@@ -1033,7 +1034,7 @@ async fn watch_follows_leaders_without_taking_part() {
 async fn leader_watch_outlives_sessions() {
     let server = start();
     let (clients, [first, second], _) = pair(&server).await;
-    // The client takes part with another option.
+    // The client also takes part, with other options.
     let mut leaders = LeaderLatch::builder(&clients[1], PATH)
         .watch_leader()
         .unwrap();

@@ -74,7 +74,7 @@ async fn holders_never_exceed_the_limit(env: &Env) {
             tasks.spawn(async move {
                 for _ in 0..ROUNDS {
                     let permit = semaphore.acquire_many(n, SOON).await.unwrap();
-                    // The visit takes a query to the servers, during which others might enter.
+                    // The visit lasts for a query to the servers, during which others might enter.
                     section
                         .visit_while(&permit, semaphore.available_permits())
                         .await
@@ -129,7 +129,7 @@ async fn permits_are_acquired_atomically(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// Permits are granted in the order of arrival, over all clients; each release grants one.
+/// Permits are granted in the order of arrival, across all clients; each release grants one.
 async fn semaphore_fifo_across_clients(env: &Env) {
     let holder = env.semaphore(2).await;
     let mut held = vec![
@@ -163,7 +163,7 @@ async fn semaphore_fifo_across_clients(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// Permits are granted in the order of arrival also when most waiters wait in memory.
+/// Permits are granted in the order of arrival even when most waiters wait in memory.
 async fn semaphore_fifo_within_client(env: &Env) {
     let client = env.client().await;
     let semaphore = InterProcessSemaphore::builder(&client, env.lock_path(), 1)
@@ -298,7 +298,7 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The limit is four bytes, as Curator's SharedCount writes them, and all clients follow it:
+/// The limit is stored as four bytes, as in Curator's SharedCount, and all clients follow it:
 /// waiters, and handles that state another limit.
 // Shows: semaphore-limit
 async fn limit_is_set_while_used(env: &Env) {
@@ -390,7 +390,7 @@ async fn smaller_limit_ends_larger_waits(env: &Env) {
         ),
         "{error:?}"
     );
-    // The waiter behind it is granted its permits.
+    // The failed waiter blocks no later caller.
     theirs.acquire(SOON).await.unwrap().release().await.unwrap();
     one.release().await.unwrap();
     env.wait_no_permits().await;
@@ -462,7 +462,7 @@ async fn free_slots_are_assigned(env: &Env) {
     assert_eq!((again.slot(), three.slot()), (0, 3));
     some.release().await.unwrap();
     again.release().await.unwrap();
-    // The free slots have gaps.
+    // The free slots are those below the slot that is still held.
     let rest = ours.acquire_many(3, SOON).await.unwrap();
     assert_eq!(rest.slots(), [0, 1, 2]);
     rest.release().await.unwrap();

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 /// Runs a command while it holds a lock on Apache ZooKeeper.
 ///
-/// The lock is held until the command has ended. If the lock is lost before, the command gets
+/// The lock is held until the command has ended. If the lock is lost before then, the command gets
 /// SIGTERM, and SIGKILL before the servers grant the lock to another process.
 ///
 /// Without a command, zklock holds the lock until a signal ends it, and prints what a command finds
@@ -96,8 +96,8 @@ pub(crate) struct Run {
     /// Keep the order of arrival among all processes
     #[arg(long, group = "kind")]
     pub(crate) fair: bool,
-    /// Let N processes in at a time, 10,000 at most, each with a slot below N. The path must be of
-    /// no other kind of lock
+    /// Let N processes in at a time, 10,000 at most, each with a slot below N. The path must not be
+    /// used for another kind of lock
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     #[arg(verbatim_doc_comment)]
     pub(crate) permits: Option<u32>,
@@ -128,7 +128,7 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 pub(crate) struct Work {
     /// The time from SIGTERM to SIGKILL after a loss or the end of a lease; less if the lock might
-    /// be granted before. A signal to zklock, and `zklock revoke`, send no SIGKILL
+    /// be granted sooner. A signal to zklock, and `zklock revoke`, send no SIGKILL
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", verbatim_doc_comment)]
     pub(crate) kill_after: Duration,
     /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the
@@ -246,7 +246,7 @@ pub(crate) struct Connection {
     )]
     pub(crate) servers: Option<String>,
     /// The time after which the servers release the lock of a process that they do not hear from.
-    /// The servers move it into their limits, by default 4s to 40s
+    /// The servers clamp it to their limits, by default 4s to 40s
     #[arg(long, value_name = "TIME", value_parser = time, default_value = SESSION_TIMEOUT)]
     #[arg(verbatim_doc_comment)]
     pub(crate) session_timeout: Duration,
@@ -254,7 +254,7 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
     /// Make nodes that only a client with these credentials may read and change. A directory that
-    /// exists keeps its ACL, and with it others may be allowed to delete the lock
+    /// exists keeps its ACL, which may allow others to delete the lock
     #[arg(long, verbatim_doc_comment)]
     pub(crate) private: bool,
     #[cfg(feature = "sasl-digest-md5")]

@@ -56,7 +56,7 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;
 
-/// The time after which a try that cannot create a node yet checks whether other contenders are in
+/// The time after which a try that cannot yet create a node checks whether other contenders are in
 /// its way.
 const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause between two of these checks. Each pause is twice as long as the one before.
@@ -288,8 +288,8 @@ impl InSession<'_> {
                     })
                 }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
-                    // The state machine has given the node away, and no hold has it yet. In
-                    // `unowned`, the node is deleted if the attempt ends before it is granted the
+                    // The state machine has given the node away, and no hold has it yet. A node
+                    // that is in `unowned` is deleted if the attempt ends before it is granted the
                     // lock.
                     self.pass_to_cleanup(also);
                     self.unowned.names.push(name.clone());
@@ -369,7 +369,7 @@ impl InSession<'_> {
         let step = self.acquiring.on(created, &|_| false);
         self.unowned.extend(step.into_orphans());
         self.abandon_all();
-        // Cleanup counts the nodes by tickets of its own by now, so a flush continues to wait.
+        // By now cleanup counts the nodes with its own tickets, so a flush continues to wait.
         drop((abandoned, ticket));
     }
 
@@ -412,8 +412,8 @@ impl InSession<'_> {
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving { last } => {
                 // Callers of this client that wait are granted the lock before the try. If they
-                // release it faster than a list is answered, each look would find another node that
-                // is leaving.
+                // released it faster than a list is answered, each look would find another node
+                // that is leaving.
                 if path_lock.shared.has_waiters_ahead(kind) {
                     let ahead = Ahead {
                         count: 1,
@@ -434,7 +434,7 @@ impl InSession<'_> {
         let context = self.context;
         let own = self.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
-        // Each future is boxed, so that a waiting attempt is small. There may be thousands of them.
+        // Each future is boxed, so that waiting attempts, which may be thousands, are small.
         match request {
             AcquireRequest::Create => {
                 self.attempt.progress.set_waits_for(WaitsFor::Create);
@@ -536,7 +536,7 @@ impl InSession<'_> {
                 saw_first(path_lock, session, &list);
                 let ahead = live_ahead(self.context, &list, own);
                 // Attempts of this client that queue behind this node without a list derive their
-                // counts from this one.
+                // counts from this count.
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock
                         .queue
@@ -587,9 +587,9 @@ impl InSession<'_> {
             .unwrap_or(Ok(AcquireEvent::WaitOver))
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue; for permits, continues at
-    /// the head of the queue. Continues with `Outdated` if the list that showed the node as first
-    /// is too old, or from before a doubt.
+    /// Grants the lock through the node `name`, which is first in the queue; for permits, continues
+    /// at the head of the queue. Continues with `Outdated` if the list that showed the node as
+    /// first is too old, or from before a doubt.
     ///
     /// A list is old after three heartbeat periods. On a link that is only slow, no list gets that
     /// old before its grant. The answer takes less than two periods, because the lease would never

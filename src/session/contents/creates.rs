@@ -10,8 +10,8 @@
 //!                   v
 //!              abandoned, until the last `AbandonedCreate` is dropped:
 //!                   |--- the node is known, or does not exist ------> removed
-//!                   '--- keep_counted: the outcome stays unknown ---> counts on, at the longest
-//!                                                                      until the session ends
+//!                   '--- keep_counted: the outcome stays unknown ---> counted, at most until the
+//!                                                                      session ends
 //! ```
 //!
 //! When a session ends, ZooKeeper writes the paths of all its ephemeral nodes to its log as one
@@ -24,9 +24,9 @@
 //! When the session has ended for this client, the count is [frozen](Creates::freeze), because no
 //! answer shows any more whether a node exists.
 //!
-//! Abandoning a create has a second effect. The client is about to delete its node, so the node,
-//! if a list shows it, is no live contender. A call is not told that the lock is busy because of a
-//! node that an earlier call of the same client has left (docs/protocol.md#live-contender).
+//! Abandoning a create has a second effect. The client is about to delete its node, so the node, if
+//! a list shows it, is no live contender. A node that an earlier call of the same client left must
+//! not make a later call report that the lock is busy (docs/protocol.md#live-contender).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -129,9 +129,9 @@ impl Creates {
         self.max_bytes
     }
 
-    /// Counts a create of sequential nodes that is about to be sent, one for each of these ids, all
-    /// or none. `path` is the longest of their paths, without its number. Returns whether the
-    /// session has room for the nodes.
+    /// Counts the creates of sequential nodes that are about to be sent, one for each of these ids:
+    /// all of them, or none. `path` is the longest of their paths, without its number. Returns
+    /// whether the session has room for the nodes.
     ///
     /// A transaction that repeats another of unknown outcome counts too, although the servers carry
     /// out at most one of them. So the limit may be reached early but never late, and the limit
@@ -161,8 +161,8 @@ impl Creates {
         })
     }
 
-    /// Records that the session has ended for this client. All that counts by now counts on,
-    /// because the servers may have the nodes until they end the session.
+    /// Records that the session has ended for this client. Everything that is counted by now stays
+    /// counted, because the servers may have the nodes until they end the session.
     pub(crate) fn freeze(&self) {
         self.sent.lock().is_frozen = true;
     }
@@ -173,7 +173,7 @@ impl Creates {
         self.sent.lock().bytes > 0
     }
 
-    /// Records that the create with this id has made no node, unless it is abandoned.
+    /// Records that the create with this id has made no node. Does nothing if it is abandoned.
     pub(crate) fn end(&self, id: &str) {
         let mut sent = self.sent.lock();
         // Tasks may wait for the outcome of an abandoned create. Its entry is removed, and the
@@ -234,7 +234,7 @@ impl Creates {
             .collect()
     }
 
-    /// Waits until the outcome of the create is known that made, or would make, the node with this
+    /// Waits until the outcome is known of the create that made, or would make, the node with this
     /// name. Returns at once if that create is not abandoned.
     pub(super) async fn until_known(&self, name: &str) {
         let known = {
@@ -287,7 +287,8 @@ impl Drop for AbandonedCreate {
                     create.abandoned -= 1;
                     Vec::new()
                 }
-                // Such creates stay recorded; the session's limit on nodes bounds their number.
+                // Creates that are kept stay recorded; the session's limit on nodes bounds their
+                // number.
                 Some(create) if create.is_kept && create.bytes > 0 => {
                     create.abandoned = 0;
                     std::mem::take(&mut create.waiting)
@@ -348,7 +349,7 @@ mod tests {
         drop(creates.room("/a").expect("room"));
         assert_eq!(bytes(&creates), 0);
         assert!(creates.sent.lock().by_id.is_empty());
-        // One that is unanswered at the end of the session.
+        // This create is unanswered at the end of the session.
         assert!(begin());
         creates.freeze();
         drop(creates.abandon(ID.to_owned()));

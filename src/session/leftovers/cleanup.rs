@@ -3,13 +3,12 @@
 //! a node from its submission to its end (docs/protocol.md#node-owners).
 //!
 //! [`Cleanup::submit`] never blocks, so a `Drop` can call it. This method marks the nodes as
-//! leaving, and sends the item to the [task](run) on the session's thread. The queue of that task
-//! needs no bound of its own, because an item is a node, and the number of nodes is bounded.
+//! leaving, and sends the item to the [task](run) on the session's thread.
 //!
 //! A [`Ticket`] counts an item until the item is done, or its task panics. A flush waits for the
 //! tickets of all attempts that began before it (docs/protocol.md#flush), so a ticket is made
-//! before the state that it covers can be seen: before a lock counts as released, and before a
-//! caller that has left is forgotten.
+//! before other code can see the change that it stands for: before a lock counts as released, and
+//! before a caller that has left is forgotten.
 //!
 //! # The tasks
 //! Each item has a task of its own, except that the creates of one directory share a task if their
@@ -253,9 +252,9 @@ pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Rece
             },
         }
     }
-    // The queue is emptied until no send is under way. If the receiver alone were dropped, tokio's
-    // channel would keep an item that is sent at that moment until the last sender is dropped, and
-    // the release that waits for the item keeps a sender.
+    // The queue is emptied until no send is under way. If the receiver were simply dropped, tokio's
+    // channel would keep an item that is sent at that moment until the last sender is dropped. The
+    // release that waits for the item keeps a sender, so it would never end.
     items.close();
     while let Some(item) = items.recv().await {
         // The drop of an item wakes the caller that waits for it.
@@ -267,7 +266,7 @@ pub(crate) async fn run(mut items: CleanupQueue, mut client_ended: oneshot::Rece
 #[derive(Default)]
 struct CleanupTasks {
     running: JoinSet<OpenItems>,
-    /// The groups of creates that are being settled, by their tasks.
+    /// The groups of creates that are being settled, each under the id of its task.
     settling: HashMap<task::Id, CreateGroup>,
     /// The items of those groups that have arrived since.
     waiting: HashMap<CreateGroup, OpenItems>,
@@ -379,7 +378,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
                     // A later list of the directory may show the node.
                     session.unknown_creates.remember(&directory, id);
                     let path = directory.user();
-                    log::error!(path, id, %source, "whether a lock node was created could not be found out");
+                    log::error!(path, id, %source, "it is unknown whether a lock node was created");
                 }
                 drop(item.slot.take());
                 finish(item.done, Err(error.clone()));
@@ -389,16 +388,16 @@ async fn settle_together(items: OpenItems) -> OpenItems {
     found
 }
 
-/// Lists a directory once everything that the session sent before is decided.
+/// Lists a directory once everything that the session sent earlier is decided.
 async fn list_behind_write(
     session: &Session,
     directory: &LockPath,
     beginning: &str,
 ) -> Result<Vec<String>, ReleaseError> {
     // The deletion of a name that cannot exist is a committed write of this session. Once it is
-    // answered, everything that the session sent before is decided. A `sync` proves less, because a
-    // deposed leader answers it. The name cannot exist, because the servers append a number to the
-    // name of each node that is created with it.
+    // answered, everything that the session sent earlier is decided. A `sync` proves less, because
+    // a deposed leader answers it. The name cannot exist, because the servers append a number to
+    // the name of each node that is created with it.
     let window = &session.windows.removals;
     delete(session, directory, beginning, window).await?;
     repeat_until_decided(
@@ -467,8 +466,8 @@ async fn delete_orphan(
             name,
             may_hand_over,
         } => {
-            // A hand-over replaces the deletion. If it is refused, nothing is deleted yet; if it is
-            // not answered, the deletion may find that the node is gone.
+            // A hand-over replaces the deletion. If the hand-over is refused, nothing is deleted
+            // yet; if it is not answered, the deletion may find that the node is gone.
             let handed_over = if *may_hand_over {
                 hand_over(session, directory, name).await?
             } else {

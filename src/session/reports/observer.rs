@@ -81,7 +81,7 @@ pub(crate) struct GrantReport {
 pub(crate) enum CallEnd {
     NotGranted(&'static str),
     Lost(LostReason),
-    /// The guard was released; `by_call` is whether by a call of `release` or by a drop.
+    /// The guard was released; `by_call` is whether by a call to `release` or by a drop.
     Released {
         by_call: bool,
     },
