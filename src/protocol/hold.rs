@@ -839,7 +839,7 @@ mod tests {
         }
     }
 
-    /// A hold by the node `own`, after these events.
+    /// A hold with the node `own`, after these events.
     fn after(events: &[HoldEvent]) -> HoldState {
         let mut hold = HoldState::new("own".into(), Kind::Exclusive);
         for event in events {

@@ -353,7 +353,7 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Returns the node to which a lock held by the node `own` can be handed over.
+    /// Returns the node to which a lock held with the node `own` can be handed over.
     pub(crate) fn heir(&self, session: SessionNumber, own: &str) -> Option<Arc<str>> {
         if session == self.session {
             self.nodes.heir(own)

@@ -502,7 +502,7 @@ async fn state_follows_the_leadership() {
     let LeadershipState::Leader(next) = until_state(&latch, leader).await else {
         panic!()
     };
-    assert!(next > term, "another term, by another node");
+    assert!(next > term, "another term, with another node");
     within("the close", client.close()).await.unwrap();
     until_state(&latch, |state| state == LeadershipState::Closed).await;
     let error = within("the answer", latch.leadership()).await.unwrap_err();

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -15,23 +16,41 @@ use crate::target::Target;
 
 /// The deadline of a target. Dropping the deadline lets the target be.
 #[derive(Debug)]
-pub(crate) struct Deadline(Sender<(Duration, Target)>);
+pub(crate) struct Deadline {
+    /// `None` once the deadline has been ended.
+    orders: Option<Sender<(Duration, Target)>>,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Deadline {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (sender, receiver) = channel();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("deadline".to_owned())
             .spawn(move || watch(&receiver))?;
-        Ok(Self(sender))
+        Ok(Self {
+            orders: Some(sender),
+            thread: Some(thread),
+        })
+    }
+
+    /// Lets the target be, and returns when the thread sends it no signal any more. The thread ends
+    /// at once.
+    pub(crate) fn end(&mut self) {
+        self.orders = None;
+        // A thread that has panicked has ended, too.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 
     /// Sets the deadline, sooner or later than it was, and whom it is for.
     pub(crate) fn set(&self, deadline: Duration, target: Target) {
         // A thread that has ended has killed the target that it knew. If that was the group before
         // the command was in it, the watchdog is dead, and the command does not begin.
-        let _ = self.0.send((deadline, target));
+        let _ = self
+            .orders
+            .as_ref()
+            .map(|orders| orders.send((deadline, target)));
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 use zookeeper_recipes::{LockState, Lost, LostReason};
@@ -81,7 +81,7 @@ impl Ended {
     /// noticed first.
     fn is_of_the_watchdog(&self) -> bool {
         match self {
-            Self::Itself(status) => status.signal() == Some(Signal::KILL.as_raw()),
+            Self::Itself(status) => is_killed(*status),
             ended => matches!(ended, Self::Unwatched),
         }
     }
@@ -109,8 +109,10 @@ impl Ended {
 /// A command, its watchdog and its deadline.
 #[derive(Debug)]
 pub(crate) struct Job {
+    /// Held so that the number of the process, and that of the watchdog, are no other's before the
+    /// job is dropped.
+    #[expect(dead_code, reason = "its drop waits for the process")]
     command: Child,
-    /// The process of the command. It is waited for last, so that the number is no other's before.
     process: Pid,
     /// Whether this process has let the command begin: its [stage] waits for that.
     is_let_begin: bool,
@@ -224,6 +226,8 @@ impl Job {
         // The command begins after this. A watchdog that is gone is noticed once the command is
         // waited for.
         let _ = job.watchdog.orders.set_target(target).await;
+        // The runtime looks for signals here, so that those from before the fork come first.
+        tokio::task::yield_now().await;
         Ok(job)
     }
 
@@ -239,7 +243,6 @@ impl Job {
         let mut lease = std::pin::pin!(lease_over(held.lease));
         let begin = Begin {
             command: self.process,
-            watchdog,
             is_let: &mut self.is_let_begin,
             hung_up: &mut self.hung_up,
         };
@@ -249,6 +252,7 @@ impl Job {
             tokio::select! {
                 biased;
                 status = until_ended(self.process) => break status.map(Ended::Itself),
+                // A watchdog that has ended may not have known the process, which does not begin.
                 _ = until_ended(watchdog) => break Ok(Ended::Unwatched),
                 () = beat(&mut self.watchdog.orders, self.end_by, held) => {
                     break Ok(Ended::Unwatched);
@@ -276,21 +280,21 @@ impl Job {
     }
 
     /// Ends the command because the lock is lost, and waits until it is dead. With `warn`, waits
-    /// until it has ended, unless the watchdog has killed it before.
+    /// until the command has ended, and returns how, or `None` if it was killed.
     pub(crate) async fn lose(
         mut self,
         lost: &Lost,
         work: &Work,
         signals: &mut Signals,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<Option<ExitStatus>, Failure> {
         let mut deadline = self.watchdog.orders.deadline();
         let is_late = clock::now() >= deadline;
+        // A process that waits to begin would wait on after any other signal than SIGKILL.
+        let is_waiting = is_waiting(self.process, self.is_let_begin);
+        let goes_on = !is_waiting && matches!(work.on_lost, OnLost::Warn);
         let mut helper = None;
         match &work.on_lost {
-            // A process that waits to begin would wait on after any other signal.
-            _ if is_waiting(self.process, self.is_let_begin) => {
-                self.target.send(Signal::KILL);
-            }
+            _ if is_waiting => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
             OnLost::Warn => deadline = Duration::MAX,
@@ -302,34 +306,38 @@ impl Job {
                 }
             },
         }
-        if !matches!(work.on_lost, OnLost::Warn) {
+        if !goes_on {
             deadline = deadline.min(clock::now().saturating_add(grace(lost, work)));
         }
         // A watchdog that gets no order kills at the deadline that it has.
         let _ = self.watchdog.orders.kill_at(deadline).await;
-        let is_killed = !matches!(work.on_lost, OnLost::Warn);
-        let ended = Ended::Itself(self.end(signals, is_killed, helper).await?);
-        Ok(if is_late && ended.is_of_the_watchdog() {
-            Ended::Overdue
-        } else {
-            ended
+        let ended = self.end(signals, !goes_on, helper).await?;
+        Ok(match (ended, &work.on_lost) {
+            // A command that has ended already may look as if it were waiting.
+            (Ended::Itself(status), OnLost::Warn)
+                if !(is_killed(status) && (is_late || is_waiting)) =>
+            {
+                Some(status)
+            }
+            _ => None,
         })
     }
 
     /// Kills the command, and waits until it is dead.
-    pub(crate) async fn kill(self, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+    pub(crate) async fn kill(self, signals: &mut Signals) -> Result<(), Failure> {
         self.target.send(Signal::KILL);
-        self.end(signals, true, None).await
+        self.end(signals, true, None).await.map(drop)
     }
 
-    /// Passes signals on until the command has ended, and kills what is left of its groups if that
-    /// is wanted, and the helper.
+    /// Passes signals on until the command has ended, and kills the helper, and what is left of the
+    /// groups if that is wanted. Returns whether the command has ended by itself or was killed
+    /// because the watchdog was.
     async fn end(
-        self,
+        mut self,
         signals: &mut Signals,
-        is_killed: bool,
+        kills_rest: bool,
         mut helper: Option<Child>,
-    ) -> Result<ExitStatus, Failure> {
+    ) -> Result<Ended, Failure> {
         let mut is_unwatched = false;
         let status = loop {
             tokio::select! {
@@ -350,20 +358,18 @@ impl Job {
                 }
             }
         };
-        if is_killed {
+        // The numbers that the helper knows become free with the job.
+        drop(helper);
+        if kills_rest {
             self.target.send(Signal::KILL);
         }
-        self.close().await;
-        status.map_err(|error| Failure::system("the command", &error))
-    }
-
-    /// Ends the watchdog, and waits for the command, which has ended. Returns whether the watchdog
-    /// had been killed before.
-    async fn close(mut self) -> bool {
-        let was_killed = self.watchdog.stand_down().await;
-        // How the command has ended is known.
-        let _ = self.command.wait().await;
-        was_killed
+        self.watchdog.stand_down().await;
+        let status = status.map_err(|error| Failure::system("the command", &error))?;
+        Ok(if is_unwatched {
+            Ended::Unwatched
+        } else {
+            Ended::Itself(status)
+        })
     }
 
     /// Leaves the processes alone that a command has left in its group when it ended by itself.
@@ -373,26 +379,23 @@ impl Job {
         ended: Ended,
         signals: &mut Signals,
     ) -> Result<Ended, Failure> {
-        let Some(job) = place.take() else {
+        let Some(mut job) = place.take() else {
             return Ok(ended);
         };
         match ended {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
-                let hung_up = job.hung_up.filter(|_| is_hung_up);
-                let was_killed = job.close().await;
                 // A command that kills its group kills its watchdog, too.
-                if was_killed && ended.is_of_the_watchdog() {
+                if job.watchdog.stand_down().await && is_killed(status) {
+                    job.target.send(Signal::KILL);
                     return Ok(Ended::Unwatched);
                 }
                 // A script ends at ^C only if this process dies of that signal, too.
-                if let Some(signal) = hung_up {
+                if let Some(signal) = job.hung_up.filter(|_| is_hung_up) {
                     return Ok(Ended::Itself(ExitStatus::from_raw(signal.as_raw())));
                 }
             }
-            Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
-                let _status = job.kill(signals).await?;
-            }
+            Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => job.kill(signals).await?,
         }
         Ok(ended)
     }
@@ -439,10 +442,14 @@ fn grace(lost: &Lost, work: &Work) -> Duration {
     }
 }
 
+/// Returns whether a process has died of SIGKILL.
+fn is_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(Signal::KILL.as_raw())
+}
+
 /// A command whose process waits to begin until the watchdog knows the process.
 struct Begin<'a> {
     command: Pid,
-    watchdog: Pid,
     is_let: &'a mut bool,
     hung_up: &'a mut Option<Signal>,
 }
@@ -451,26 +458,23 @@ impl Begin<'_> {
     /// Lets the command begin when its process has stopped for that. Returns whether this was such
     /// a stop: another process may stop the process before, and continue it.
     fn on_stop(&mut self) -> bool {
-        let is_waiting = is_waiting(self.command, *self.is_let);
+        let is_waiting = self.is_waiting();
         *self.is_let = true;
-        // A watchdog that has ended may not have known the process, which is killed then.
-        if is_waiting && is_running(self.watchdog) {
+        if is_waiting {
             let _ = kill_process(self.command, Signal::CONT);
         }
         is_waiting
     }
+
+    fn is_waiting(&self) -> bool {
+        is_waiting(self.command, *self.is_let)
+    }
 }
 
-/// Returns whether a process is still to become its command. Where the system does not tell, the
-/// first stop that this process has seen is the one before the begin.
+/// Returns whether a process is still to become its command. If the system does not tell, the first
+/// stop that this process has seen is the one before the begin.
 fn is_waiting(process: Pid, is_let_begin: bool) -> bool {
     stage::is_waiting(process).unwrap_or(!is_let_begin)
-}
-
-/// Returns whether a child of this process has not ended.
-fn is_running(child: Pid) -> bool {
-    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(waitid(WaitId::Pid(child), ended), Ok(None))
 }
 
 /// Lets the command begin, and passes on signals and one request for the lock, for as long as this
@@ -500,10 +504,10 @@ async fn steer(
                 if ASK_TO_END.contains(&signal) {
                     asked_by = Some(signal);
                 }
-                if *begin.is_let {
-                    target.pass_on(signal);
-                } else {
+                if begin.is_waiting() {
                     target.send(signal);
+                } else {
+                    target.pass_on(signal);
                 }
             }
             () = &mut revoked, if !is_revoked => {

@@ -379,19 +379,19 @@ impl Task<'_> {
             return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string())));
         };
         self.work.say(&lost.to_string());
-        let ended = job.lose(lost, self.work, signals).await?;
+        let went_on = job.lose(lost, self.work, signals).await?;
         // The reason is told once: at the loss, to people who have asked for that, or now.
         let why = if self.work.verbose {
             String::new()
         } else {
             format!(": {lost}")
         };
-        match ended {
-            Ended::Itself(status) if matches!(self.work.on_lost, OnLost::Warn) => {
+        match went_on {
+            Some(status) => {
                 say(&format!("the command went on after the loss{why}"));
                 Ok(Outcome::Ended(exit::of_status(status)))
             }
-            _ => {
+            None => {
                 let text = format!("the command was ended after the loss{why}");
                 Ok(Outcome::Lost(Failure::new(LOST, text)))
             }
@@ -520,7 +520,7 @@ async fn once(
     };
     if let Some(job) = left.job {
         // The command was killed when the lock was lost.
-        let _status = job.kill(&mut outside).await?;
+        job.kill(&mut outside).await?;
     }
     match (outcome, left.end) {
         (Some(Ok(OnceOutcome::AlreadyRun { by, .. })), Some(_)) => {

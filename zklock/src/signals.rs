@@ -86,9 +86,7 @@ pub(crate) async fn until_stopped(child: Pid) -> Stop {
 }
 
 /// Waits until a child of this process has ended, and leaves it a zombie: its number, and that of a
-/// group that it leads, are no other's until it is waited for with [`Child::wait`].
-///
-/// [`Child::wait`]: tokio::process::Child::wait
+/// group that it leads, are no other's until the [`Child`](tokio::process::Child) is dropped.
 pub(crate) async fn until_ended(child: Pid) -> io::Result<ExitStatus> {
     let change = until_changed(child, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).await?;
     // The encoding of wait(2).
@@ -124,6 +122,9 @@ impl Signals {
     pub(crate) fn to_pass_on() -> io::Result<Self> {
         let ignored = ignored();
         let is_wanted = |signal: &Signal| ignored >> (signal.as_raw() - 1) & 1 == 0;
+        // The signal by which `until_changed` learns of changes is caught before the first child
+        // exists: a program that ignores it has no zombies, and its children ignore it, too.
+        unix::signal(SignalKind::child()).map(drop)?;
         let caught = PASSED_ON.into_iter().filter(is_wanted).map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))

@@ -55,12 +55,12 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Returns whether a process is still to become its command: another process may have continued it.
-/// `None` on a system that does not tell.
+/// `None` on a system that does not tell, and for a process that has no arguments yet or any more.
 pub(crate) fn is_waiting(process: Pid) -> Option<bool> {
     let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
     let arguments = std::fs::read(path).ok()?;
-    let first = arguments.split(|byte| *byte == 0).nth(1);
-    Some(first == Some(ARGUMENT.as_bytes()))
+    let first = arguments.split(|byte| *byte == 0).nth(1)?;
+    Some(first == ARGUMENT.as_bytes())
 }
 
 /// Has this process killed when its parent ends, which may have ended before.

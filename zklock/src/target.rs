@@ -77,9 +77,11 @@ impl Target {
 /// `setsid` do: a group may outlive the process that began it, or be left by it. A group that the
 /// command has joined is another's.
 fn send_to_command(command: Pid, signal: Signal) {
+    // The command may be about to begin its group, so its group is read before the signal is sent.
+    let is_leader = getpgid(Some(command)) == Ok(command);
     // Either may have ended.
     let _ = kill_process_group(command, signal);
-    if getpgid(Some(command)) != Ok(command) {
+    if !is_leader {
         let _ = kill_process(command, signal);
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::deadline::Deadline;
 use crate::exit::{Failure, SYSTEM};
-use crate::signals::catch_those_of_group;
+use crate::signals::{catch_those_of_group, until_ended};
 use crate::stage::signal_at_end_of_parent;
 use crate::target::Target;
 
@@ -61,7 +61,6 @@ const STANDING_DOWN: Duration = Duration::from_secs(1);
 pub(crate) struct Watchdog {
     process: Child,
     pub(crate) orders: Orders,
-    group: Pid,
 }
 
 /// The orders to the watchdog, through its pipe, and to the thread of `zklock` that does the same.
@@ -115,7 +114,7 @@ impl Watchdog {
             Ok(Ok(other)) => return Err(io::Error::other(format!("it said {other}"))),
             Ok(Err(error)) => return Err(error),
             Err(_) => {
-                process.kill().await?;
+                process.start_kill()?;
                 let text = format!("it was not ready within {STARTING:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
@@ -130,45 +129,36 @@ impl Watchdog {
                 command: None,
             },
         };
-        Ok(Self {
-            process,
-            orders,
-            group,
-        })
+        Ok(Self { process, orders })
     }
 
     /// Returns the process group, in which the command belongs.
     pub(crate) fn group(&self) -> Pid {
-        self.group
+        self.orders.watchdog
     }
 
-    /// Ends the watchdog, and leaves what is in its group alone. Returns whether the watchdog had
-    /// been killed before.
-    pub(crate) async fn stand_down(self) -> bool {
-        let Self {
-            mut process,
-            orders,
-            ..
-        } = self;
+    /// Ends the watchdog and the thread, and leaves what is in the group alone. Returns whether the
+    /// watchdog had been killed before. The watchdog keeps its number until this is dropped.
+    pub(crate) async fn stand_down(&mut self) -> bool {
         let Orders {
-            mut pipe,
+            pipe,
             watchdog,
             own,
             ..
-        } = orders;
-        // The thread ends before the watchdog is waited for, whose number it uses.
-        drop(own);
+        } = &mut self.orders;
+        own.end();
         let standing_down = async {
             // A watchdog that has ended needs no order.
-            let _ = send(&mut pipe, watchdog, STAND_DOWN).await;
-            process.wait().await
+            let _ = send(pipe, *watchdog, STAND_DOWN).await;
+            until_ended(*watchdog).await
         };
         if let Ok(status) = timeout(STANDING_DOWN, standing_down).await {
             return status.is_ok_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
         }
         // The watchdog is killed before its pipe ends: otherwise it would kill the group when it
         // continues.
-        let _ = process.kill().await;
+        let _ = self.process.start_kill();
+        let _ = until_ended(*watchdog).await;
         false
     }
 }

@@ -206,7 +206,7 @@ impl World<'_> {
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
         match self.paths[client].released(number, hold_number(hold), NOW, true) {
-            // Other readers hold the lock by the node.
+            // Other readers hold the lock with the node.
             PassOn::Stays => {}
             PassOn::Delete => {
                 // The path forgets the node only when the deletion is on its way, so that no create

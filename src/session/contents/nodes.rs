@@ -49,7 +49,7 @@ pub(crate) trait NodeOwner: Send + Sync {
     /// session are not reported.
     fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>);
 
-    /// Returns the node of a waiter to which a lock that is held by the node `name` can be handed
+    /// Returns the node of a waiter to which a lock that is held with the node `name` can be handed
     /// over (docs/protocol.md#hand-over). `None` if there is none.
     fn next_waiter(&self, session: SessionNumber, name: &str) -> Option<Arc<str>>;
 }
@@ -225,7 +225,7 @@ impl Nodes {
         self.notify(owner, node_name(path), how);
     }
 
-    /// Returns the node of the waiter to which a lock that is held by the node at `path` can be
+    /// Returns the node of the waiter to which a lock that is held with the node at `path` can be
     /// handed over. `None` if there is none.
     pub(crate) fn next_waiter(&self, path: &str) -> Option<Arc<str>> {
         self.owner(path)?.next_waiter(self.session, node_name(path))

@@ -3,10 +3,11 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{
-    Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, test_kill_process,
-    waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper,
+    test_kill_process, waitid,
 };
 use test_support::{SOON, poll_until};
 
@@ -14,6 +15,25 @@ use crate::started::{
     Files, KeptStopped, Started, children_of, group_of, is_alive, is_stopped, name_of, pid, run,
     server, until_dead, until_queued, watchdog_of, zklock,
 };
+
+/// Makes this process the one that inherits processes whose parent ends, for one test at a time.
+struct Heir(#[expect(dead_code, reason = "held until the end")] MutexGuard<'static, ()>);
+
+impl Heir {
+    fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        // A test that has failed has no heir any more.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        set_child_subreaper(Some(getpid())).unwrap();
+        Self(alone)
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        set_child_subreaper(None).unwrap();
+    }
+}
 
 pub(crate) fn signals() {
     let (server, files) = (server(), Files::new());
@@ -224,12 +244,11 @@ pub(crate) fn stopped_watchdog_ends_after_zklock() {
     started.signal(Signal::STOP);
     kill_process(watchdog, Signal::STOP).unwrap();
     poll_until("the stop", SOON, || is_stopped(watchdog).then_some(())).unwrap();
-    set_child_subreaper(Some(getpid())).unwrap();
+    let _heir = Heir::new();
     started.signal(Signal::KILL);
     for process in [child, grandchild, watchdog] {
         until_dead(process);
     }
-    set_child_subreaper(None).unwrap();
 }
 
 /// The process that inherits the command has waited for it before the watchdog runs again, so that
@@ -241,17 +260,15 @@ pub(crate) fn own_group_ends_with_a_killed_zklock() {
     let grandchild = pid(&started.line());
     let child = group_of(grandchild);
     let stopped = KeptStopped::new(watchdog_of(&started));
-    set_child_subreaper(Some(getpid())).unwrap();
+    let _heir = Heir::new();
     started.signal(Signal::KILL);
     poll_until("the end of the child", SOON, || {
-        // The child is inherited elsewhere if another test ends the inheritance.
         let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED);
         test_kill_process(child).is_err().then_some(())
     })
     .unwrap();
     drop(stopped);
     until_dead(grandchild);
-    set_child_subreaper(None).unwrap();
 }
 
 pub(crate) fn grandchild_outlives_a_normal_end() {
@@ -381,9 +398,10 @@ pub(crate) fn early_interrupt() {
             }
         };
         let stopped = KeptStopped::new(watchdog);
-        (children_of(&started).len() == 1).then_some((started, stopped))
+        // A watchdog has its name before it is ready.
+        (name_of(watchdog) != "zklock-watchdog").then_some((started, stopped))
     };
-    // A watchdog that is stopped too late is that of another attempt's lock.
+    // Each attempt has a lock of its own, because a killed `zklock` keeps its lock for a time.
     let (started, stopped) = (0..).find_map(start).unwrap();
     started.signal(Signal::INT);
     drop(stopped);
@@ -426,6 +444,51 @@ pub(crate) fn early_begin() {
     }
 }
 
+/// The terminal has sent the signal to both.
+pub(crate) fn early_begin_in_foreground() {
+    let server = server();
+    let mut command = Command::new("env");
+    command.args(["--block-signal=CHLD", "setpriv", "--pdeathsig", "KILL"]);
+    command.args([env!("CARGO_BIN_EXE_zklock"), "--foreground", "/a", "--"]);
+    let traps = "trap 'echo int' INT; trap 'echo term; exit 4' TERM; echo $$
+        while :; do sleep 0.01; done";
+    command.args(["sh", "-c", traps]);
+    command.env("ZK_CONNECT", server.connect_string());
+    let mut started = Started::new(command);
+    continue_early(&started, "sh");
+    started.line();
+    started.signal(Signal::INT);
+    started.signal(Signal::TERM);
+    assert_eq!(started.line(), "term");
+    assert_eq!(started.end().code, 4);
+}
+
+/// Some programs misread the results of their children if they ignore SIGCHLD.
+pub(crate) fn ignored_child_signal() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let mut command = Command::new("perl");
+    command.args(["-e", "$SIG{CHLD} = 'IGNORE'; exec @ARGV", program]);
+    command.args(["/a", "--", "grep", "SigIgn", "/proc/self/status"]);
+    command.env("ZK_CONNECT", server.connect_string());
+    let ended = run(command);
+    let mask = ended.out.split_whitespace().last().unwrap();
+    let ignored = u64::from_str_radix(mask, 16).unwrap();
+    assert_eq!(ignored >> (Signal::CHILD.as_raw() - 1) & 1, 0, "{ended:?}");
+}
+
+/// Continues the process of the command until it is this program, and returns it.
+fn continue_early(started: &Started, program: &str) -> Pid {
+    let process = || children_of(started).get(1).copied();
+    let child = poll_until("the process", SOON, process).unwrap();
+    let has_begun = || {
+        kill_process(child, Signal::CONT).unwrap();
+        (name_of(child) == program).then_some(())
+    };
+    poll_until("the begin", SOON, has_begun).unwrap();
+    child
+}
+
 fn begin_early(is_child_stopped: bool) {
     let server = server();
     let mut command = Command::new("env");
@@ -436,13 +499,7 @@ fn begin_early(is_child_stopped: bool) {
         .env("ZK_CONNECT", server.connect_string())
         .stdin(Stdio::piped());
     let mut started = Started::new(command);
-    let process = || children_of(&started).get(1).copied();
-    let child = poll_until("the process", SOON, process).unwrap();
-    let has_begun = || {
-        kill_process(child, Signal::CONT).unwrap();
-        (name_of(child) == "sh").then_some(())
-    };
-    poll_until("the begin", SOON, has_begun).unwrap();
+    let child = continue_early(&started, "sh");
     assert_eq!(pid(&started.line()), child);
     if is_child_stopped {
         kill_process(child, Signal::STOP).unwrap();

@@ -332,6 +332,17 @@ pub(crate) fn terminal_stops_spare_the_watchdog() {
     }
 }
 
+/// The child, which is warned of the loss, is killed with its watchdog.
+pub(crate) fn on_lost_warn_and_a_killed_watchdog() {
+    let mut pair = Pair::new(T, "-v --on-lost warn", STUBBORN);
+    pair.cut_off();
+    pair.holder.err_until("is lost");
+    kill_process(group_of(pair.child), Signal::KILL).unwrap();
+    let ended = pair.holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("the command was ended"), "{ended:?}");
+}
+
 /// The watchdog kills the child before the lock is lost, because nothing moves its deadline.
 pub(crate) fn stopped_zklock_reports_the_loss() {
     let pair = Pair::new(T, "", STUBBORN);
@@ -572,7 +583,7 @@ fn cut_off_successful_job(server: &Server, files: &Files, once: &str) -> (Starte
     (started, session)
 }
 
-/// Waits until `zklock` has waited for its command: the thread of the deadline ends then.
+/// Waits until `zklock` has seen the end of its command: the thread of the deadline ends then.
 fn until_run_ends(started: &Started) {
     poll_until("the end of the run", SOON, || {
         (!has_thread(started.pid(), "deadline")).then_some(())

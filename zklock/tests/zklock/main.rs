@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest tests start first.
-    let in_process: [(&str, Test); 96] = [
+    let in_process: [(&str, Test); 99] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -95,6 +95,10 @@ fn main() {
         (
             "zklock::on_lost_warn_spares_the_child",
             losses::on_lost_warn,
+        ),
+        (
+            "zklock::killed_watchdog_ends_a_warned_child",
+            losses::on_lost_warn_and_a_killed_watchdog,
         ),
         (
             "zklock::on_lost_warn_outlasts_a_lease",
@@ -224,6 +228,14 @@ fn main() {
         (
             "zklock::early_interrupt_ends_a_child",
             ends::early_interrupt,
+        ),
+        (
+            "zklock::early_begin_gets_one_interrupt",
+            ends::early_begin_in_foreground,
+        ),
+        (
+            "zklock::ignored_child_signal_ends_here",
+            ends::ignored_child_signal,
         ),
         (
             "zklock::own_group_ends_with_a_killed_zklock",
