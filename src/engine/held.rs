@@ -2,10 +2,10 @@
 //! conversions of the lock share the hold. The shared state of a path and the layers above use this
 //! file. This file sends no request.
 //!
-//! [`HoldState`] decides what an event changes. Each method of [`Held`] that may end the hold builds
-//! an event, on which the state decides under a mutex. Then the same thread carries out the
-//! effects, one after the other, in the order that the [state](crate::protocol::hold) returns and
-//! explains:
+//! [`HoldState`] decides what an event changes. Each method of [`Held`] that may end the hold
+//! builds an event, on which the state decides under a mutex. Then the same thread carries out the
+//! effects, one after the other, in the order in which the state returns them
+//! ([`hold`](crate::protocol::hold) explains that order):
 //!
 //! ```text
 //!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
@@ -343,8 +343,8 @@ impl Held {
         }) {
             return Ok(());
         }
-        // The event is refused if the lock was lost, even by the new end of the lease. If it was
-        // not lost, it was released.
+        // The event is refused if the lock was lost, perhaps only because the new lease is over
+        // already. If the lock was not lost, it was released.
         Err(self.check_lost().unwrap_or(LostReason::Closed))
     }
 
@@ -372,7 +372,7 @@ impl Held {
 
     /// Returns whether the lock is held, in a session that still exists.
     pub(crate) fn is_held(self: &Arc<Self>) -> bool {
-        // Not every owner of a hold keeps the session: the term of a leader does not.
+        // Not every owner of a hold keeps the session alive: the term of a leader does not.
         self.session.strong_count() > 0 && self.check_lost().is_none()
     }
 

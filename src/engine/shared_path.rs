@@ -186,7 +186,7 @@ impl SharedPath {
         Grant::new(held, session, token, how)
     }
 
-    /// Lets a reader share the open node, if there is one. If not, runs `otherwise`. Both happen
+    /// Lets a reader share the open node, if there is one. If not, runs `otherwise`. Either happens
     /// under the mutex of the state, under which a release decides whether to delete the node.
     fn join_or<T>(
         &self,
@@ -213,8 +213,8 @@ impl SharedPath {
             let number = other.held.next_number();
             let held = state.add_hold(node, &other.held, session, number, location);
             let record = state.attempt_records.of_mut(Kind::Shared);
-            // The last grant of this kind is that of the open node, so all its readers have one
-            // token.
+            // The last grant of this kind is that of the open node, so its token is that of all
+            // readers of the node.
             let token = record.token;
             record.count_grant(session, token);
             drop(state);
@@ -274,8 +274,8 @@ impl SharedPath {
         let location = waiter.location;
         let wait = |state: &mut SharedState| {
             // While a hold has the open node, the grant of the node is not over, so it counts as
-            // one that has kept this caller waiting. The grant of a node that was released, but
-            // whose deletion is not on its way yet, does not.
+            // one that has kept this caller waiting. If the node was released, but its deletion is
+            // not on its way yet, its grant does not count.
             let is_granted = state.path.open_hold(kind).is_some();
             let grants = state.attempt_records.of_mut(kind).grants;
             let grants = grants.saturating_sub(u64::from(is_granted));
@@ -524,8 +524,8 @@ impl NodeEntry {
         if is_open && is_last && (is_untaken || held.is_lost()) {
             // The caller left before it received the grant, or has lost the lock. So a caller that
             // has arrived in the meantime must not take the grant for that of another contender.
-            // The grant is subtracted with its last hold, because a caller that arrives from here
-            // on counts it as over.
+            // The grant is subtracted when the last hold leaves the node, because only the callers
+            // that arrive after that count the grant as over.
             state.attempt_records.of_mut(self.kind).discount_grant();
         }
         if is_missing {
@@ -607,7 +607,8 @@ impl PathNode for NodeEntry {
     fn hold_lost(&self) {
         self.path.decide(self.kind, |state| {
             // A lost hold does not count as a contender in the errors of waiting callers
-            // (docs/protocol.md#live-contender). Without a hold, the grant was subtracted earlier.
+            // (docs/protocol.md#live-contender). If no hold is left in the node, the grant was
+            // subtracted earlier.
             let is_open = state.path.waiters.of(self.kind).is_open(self.number);
             if is_open && state.path.open_hold(self.kind).is_some() {
                 state.attempt_records.of_mut(self.kind).discount_grant();

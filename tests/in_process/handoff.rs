@@ -151,8 +151,8 @@ async fn caller_after_abandoned_attempt_is_served() {
     clean(&server, &[&client]).await;
 }
 
-/// At the deadline the error names the contender ahead, and says how long this process has held
-/// the lock itself.
+/// At the deadline the error names the contender ahead, and says how long this process has itself
+/// held the lock.
 // Shows: hand-off
 #[tokio::test]
 async fn deadline_error_names_contenders_ahead() {
@@ -223,7 +223,7 @@ async fn silent_server_is_no_contention() {
     clean(&server, &[&client]).await;
 }
 
-/// An error of the attempt is returned to each caller that waits at that moment.
+/// An error of the attempt is returned to each caller that waited when the attempt began.
 // Shows: hand-off
 #[tokio::test]
 async fn failed_attempt_fails_all_waiters() {
@@ -251,7 +251,7 @@ async fn failed_attempt_fails_all_waiters() {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
-/// A caller that arrived while the attempt was under way has its own deadline and retries.
+/// A caller that arrived while the attempt was under way has a deadline and retries of its own.
 // Shows: hand-off
 #[tokio::test]
 async fn error_spares_later_callers() {

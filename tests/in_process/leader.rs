@@ -423,8 +423,8 @@ async fn ended_leadership_keeps_no_session() {
     within("the loss", leadership.lost()).await;
 }
 
-/// The work has ended when the next participant is granted the lock: until the work is dropped, the
-/// node stays.
+/// The work has ended by the time the next participant is granted the lock: until the work is
+/// dropped, the node stays.
 // Shows: leaders-work
 #[tokio::test]
 async fn work_is_dropped_before_node_deletion() {

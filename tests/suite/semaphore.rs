@@ -74,7 +74,8 @@ async fn holders_never_exceed_the_limit(env: &Env) {
             tasks.spawn(async move {
                 for _ in 0..ROUNDS {
                     let permit = semaphore.acquire_many(n, SOON).await.unwrap();
-                    // The visit lasts for a query to the servers, during which others might enter.
+                    // The visit lasts as long as a query to the servers, during which others might
+                    // enter.
                     section
                         .visit_while(&permit, semaphore.available_permits())
                         .await
@@ -482,7 +483,8 @@ async fn tokens_rise_with_each_grant(env: &Env) {
         assert!(first.fencing_token() < second.fencing_token());
         newest = Some(second.fencing_token());
         if round % 2 == 1 {
-            // The token of merged permits is the lowest, which no resource takes for a later one.
+            // Merged permits have the lowest of their tokens, because a resource would accept the
+            // highest even after the token of a later holder.
             let (lowest, newer) = (first.fencing_token(), second.fencing_token());
             assert!(first.merge(second).is_ok());
             assert_eq!(first.fencing_token(), lowest);
@@ -1022,7 +1024,7 @@ async fn conflicting_limits_are_refused(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The limit's node has other data, or an invalid limit.
+/// The limit's node has data that is not a limit, or an invalid limit.
 async fn rejects_malformed_limit_node(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let node = env

@@ -139,8 +139,8 @@ impl Attempt {
     /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the
     /// nodes, is refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
-        // A call for more permits than the limit ends before it has a slot, or at any later time
-        // before it is at the head of the queue.
+        // A call for more permits than the limit allows is refused here, before it has a slot, or
+        // later, for as long as it is not yet at the head of the queue.
         if let Some(semaphore) = &self.path_lock.options.semaphore {
             self.refuse_excess(semaphore, stop).await?;
         }
@@ -527,8 +527,8 @@ impl InSession<'_> {
             kind,
             ..
         } = self.context;
-        // A list after an earlier doubt does not count after this wait, during which another
-        // process may delete the node.
+        // A list that followed an earlier doubt no longer counts after this wait, during which
+        // another process may delete the node.
         self.looked_again = false;
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         match self.acquiring.take_list() {

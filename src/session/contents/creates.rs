@@ -42,7 +42,7 @@ use crate::values::path::node_name;
 /// `jute.maxbuffer` reads; the rest is for nodes that other code creates in the session.
 pub(crate) const DEFAULT_MAX_BYTES: usize = 1_500_000;
 
-/// The digits that the servers append to the name of a sequential node.
+/// The number of digits that the servers append to the name of a sequential node.
 const SEQUENCE_DIGITS: usize = 10;
 
 /// The creates of one session, by the ids in the names of their nodes.
@@ -137,7 +137,7 @@ impl Creates {
     /// out at most one of them. So the limit may be reached early but never late, and the limit
     /// ends a call that would otherwise repeat without end.
     pub(crate) fn begin(&self, ids: &[String], path: &str) -> bool {
-        // All ids count with the longest path. A number of the servers has ten digits, or eleven
+        // All ids count with the longest path. A sequence number has ten digits, or eleven
         // characters with a minus sign, but a directory with negative numbers is refused
         // (docs/protocol.md#sequence-order).
         let bytes = cost(path) + SEQUENCE_DIGITS;
@@ -258,8 +258,8 @@ impl AbandonedCreate {
         &self.id
     }
 
-    /// Keeps counting its node until the node is known, or the session ends, because it cannot be
-    /// found out whether the node exists.
+    /// Keeps counting its node until the node is known, or the session ends, because there is no
+    /// way to determine whether the node exists.
     pub(crate) fn keep_counted(&self) {
         if let Some(create) = self.creates.sent.lock().by_id.get_mut(&self.id) {
             // Without bytes there is nothing to keep: the node is known, and counts by itself.

@@ -365,7 +365,7 @@ async fn settle_together(items: OpenItems) -> OpenItems {
             }
             (Ok(_), None) => {
                 // No node exists, and none is expected any more. The id is remembered nevertheless,
-                // for a server that still has the request.
+                // in case a server still has the request.
                 session.unknown_creates.remember(&directory, id);
                 drop(item.slot.take());
                 finish(item.done, Ok(()));
