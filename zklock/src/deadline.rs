@@ -14,12 +14,14 @@ use rustix::process::Signal;
 use crate::clock;
 use crate::target::Target;
 
+/// A deadline, and whom it is for.
+type Order = (Duration, Target);
+
 /// The deadline of a target. Dropping the deadline lets the target be.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     /// `None` once the deadline has been ended.
-    orders: Option<Sender<(Duration, Target)>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<(Sender<Order>, JoinHandle<()>)>,
 }
 
 impl Deadline {
@@ -30,35 +32,41 @@ impl Deadline {
             .name("deadline".to_owned())
             .spawn(move || watch(&receiver))?;
         Ok(Self {
-            orders: Some(sender),
-            thread: Some(thread),
+            thread: Some((sender, thread)),
         })
     }
 
     /// Lets the target be, and returns when the thread sends it no signal any more. The thread ends
     /// at once.
     pub(crate) fn end(&mut self) {
-        self.orders = None;
-        // A thread that has panicked has ended, too.
-        let _ = self.thread.take().map(JoinHandle::join);
+        if let Some((orders, thread)) = self.thread.take() {
+            drop(orders);
+            // A thread that has panicked has ended, too.
+            let _ = thread.join();
+        }
     }
 
     /// Sets the deadline, sooner or later than it was, and whom it is for.
     pub(crate) fn set(&self, deadline: Duration, target: Target) {
         // A thread that has ended has killed the target that it knew. If that was the group before
         // the command was in it, the watchdog is dead, and the command does not begin.
-        let _ = self
-            .orders
-            .as_ref()
-            .map(|orders| orders.send((deadline, target)));
+        if let Some((orders, _)) = &self.thread {
+            let _ = orders.send((deadline, target));
+        }
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
 /// Kills the target at its deadline.
-fn watch(orders: &Receiver<(Duration, Target)>) {
+fn watch(orders: &Receiver<Order>) {
     let mut order = None;
     loop {
-        let left = order.map_or(Duration::MAX, |(deadline, _): (Duration, _)| {
+        let left = order.map_or(Duration::MAX, |(deadline, _): Order| {
             deadline.saturating_sub(clock::now())
         });
         match (orders.recv_timeout(left.min(clock::INTERVAL)), order) {

@@ -39,6 +39,9 @@ const IS_STOPPED: &str = "the command is stopped, and keeps the lock: SIGCONT le
 const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground: ^C, \
      or SIGTERM to zklock, ends the command";
 
+/// What people are told when the system lets this process send no signal to the command.
+const OUT_OF_REACH: &str = "the command has the rights of another user, so zklock cannot end it";
+
 /// The session timeout T, and what follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session(pub(crate) Duration);
@@ -109,10 +112,6 @@ impl Ended {
 /// A command, its watchdog and its deadline.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Held so that the number of the process, and that of the watchdog, are no other's before the
-    /// job is dropped.
-    #[expect(dead_code, reason = "its drop waits for the process")]
-    command: Child,
     process: Pid,
     /// Whether this process has let the command begin: its [stage] waits for that.
     is_let_begin: bool,
@@ -120,9 +119,16 @@ pub(crate) struct Job {
     hung_up: Option<Signal>,
     target: Target,
     watchdog: Watchdog,
-    /// The end of the lease and of the time to end after it, beyond which no deadline is. The
-    /// watchdog knows it from the start, so that a lease ends also if this process is stopped.
+    /// Whether the command was asked to end because its lease is over.
+    is_lease_over: bool,
+    /// The end of the lease and of the time to end after it, beyond which no deadline is, unless
+    /// the command is spared at a loss. The watchdog knows it from the start, so that a lease ends
+    /// also if this process is stopped.
     end_by: Duration,
+    /// Held, and dropped after the watchdog, because only its drop makes the number of the process
+    /// free.
+    #[expect(dead_code, reason = "held until the job is dropped")]
+    command: Child,
 }
 
 /// What a job needs to know of the lock.
@@ -150,7 +156,7 @@ impl HeldLock<'_> {
 impl Job {
     /// Starts a command, and waits until it has ended. Must be polled only while the lock is not
     /// lost. The job is in its place then, for [`finish`](Self::finish), and also if the future is
-    /// dropped before, for [`lose`](Self::lose) or [`kill`](Self::kill).
+    /// dropped once the command may begin, for [`lose`](Self::lose) or [`kill`](Self::kill).
     pub(crate) async fn run(
         place: &mut Option<Self>,
         argv: &[OsString],
@@ -173,6 +179,7 @@ impl Job {
         let Some((program, arguments)) = argv.split_first() else {
             return Err(Failure::new(exit::USAGE, "there is no command"));
         };
+        stage::check_proc()?;
         let of_watchdog = |error| Failure::system("the watchdog", &error);
         messages::flush();
         let mut watchdog = Watchdog::start().await?;
@@ -221,6 +228,7 @@ impl Job {
             hung_up: None,
             target,
             watchdog,
+            is_lease_over: false,
             end_by,
         };
         // The command begins after this. A watchdog that is gone is noticed once the command is
@@ -247,19 +255,19 @@ impl Job {
             hung_up: &mut self.hung_up,
         };
         let mut steered = std::pin::pin!(steer(target, begin, work, signals, revoked));
-        let mut is_over = false;
         let ended = loop {
             tokio::select! {
                 biased;
                 status = until_ended(self.process) => break status.map(Ended::Itself),
-                // A watchdog that has ended may not have known the process, which does not begin.
+                // A watchdog that has ended may never have known the process.
                 _ = until_ended(watchdog) => break Ok(Ended::Unwatched),
                 () = beat(&mut self.watchdog.orders, self.end_by, held) => {
                     break Ok(Ended::Unwatched);
                 }
                 () = &mut steered => {}
-                () = &mut lease, if !is_over => {
-                    is_over = true;
+                () = &mut lease, if !self.is_lease_over => {
+                    self.is_lease_over = true;
+                    say_if_out_of_reach(target);
                     target.send(Signal::TERM);
                 }
             }
@@ -267,7 +275,7 @@ impl Job {
         let ended = ended.map_err(|error| Failure::system("the command", &error))?;
         let deadline = self.watchdog.orders.deadline();
         Ok(match ended {
-            _ if is_over => Ended::LeaseOver,
+            _ if self.is_lease_over => Ended::LeaseOver,
             ended if ended.is_of_the_watchdog() && clock::now() >= deadline => {
                 if deadline >= self.end_by {
                     Ended::LeaseOver
@@ -279,8 +287,9 @@ impl Job {
         })
     }
 
-    /// Ends the command because the lock is lost, and waits until it is dead. With `warn`, waits
-    /// until the command has ended, and returns how, or `None` if it was killed.
+    /// Ends the command because the lock is lost, and waits until it is dead. With `warn`, unless
+    /// the lease is over, waits until the command has ended, and returns how. Returns `None` if
+    /// this process or the watchdog has ended the command.
     pub(crate) async fn lose(
         mut self,
         lost: &Lost,
@@ -291,13 +300,19 @@ impl Job {
         let is_late = clock::now() >= deadline;
         // A process that waits to begin would wait on after any other signal than SIGKILL.
         let is_waiting = is_waiting(self.process, self.is_let_begin);
-        let goes_on = !is_waiting && matches!(work.on_lost, OnLost::Warn);
+        let is_spared = matches!(work.on_lost, OnLost::Warn) && !self.is_lease_over;
+        let goes_on = is_spared && !is_waiting;
         let mut helper = None;
+        if !goes_on {
+            say_if_out_of_reach(self.target);
+        }
         match &work.on_lost {
             _ if is_waiting => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
-            OnLost::Warn => deadline = Duration::MAX,
+            OnLost::Warn if is_spared => deadline = Duration::MAX,
+            // The end of the lease has sent SIGTERM.
+            OnLost::Warn => {}
             OnLost::Run(text) => match run_helper(text, self.target) {
                 Ok(started) => helper = Some(started),
                 Err(failure) => {
@@ -312,10 +327,10 @@ impl Job {
         // A watchdog that gets no order kills at the deadline that it has.
         let _ = self.watchdog.orders.kill_at(deadline).await;
         let ended = self.end(signals, !goes_on, helper).await?;
-        Ok(match (ended, &work.on_lost) {
+        Ok(match ended {
             // A command that has ended already may look as if it were waiting.
-            (Ended::Itself(status), OnLost::Warn)
-                if !(is_killed(status) && (is_late || is_waiting)) =>
+            Ended::Itself(status)
+                if is_spared && !(is_killed(status) && (is_late || is_waiting)) =>
             {
                 Some(status)
             }
@@ -385,8 +400,9 @@ impl Job {
         match ended {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
+                let watchdog_died_of = job.watchdog.stand_down().await;
                 // A command that kills its group kills its watchdog, too.
-                if job.watchdog.stand_down().await && is_killed(status) {
+                if watchdog_died_of.is_some() && watchdog_died_of == status.signal() {
                     job.target.send(Signal::KILL);
                     return Ok(Ended::Unwatched);
                 }
@@ -430,6 +446,13 @@ async fn not_run(helper: &mut Option<Child>) -> i32 {
         }
     }
     std::future::pending().await
+}
+
+/// Tells people if a command that is asked to end cannot be reached.
+fn say_if_out_of_reach(target: Target) {
+    if !target.is_in_reach() {
+        say(OUT_OF_REACH);
+    }
 }
 
 /// How long the command has to end after the loss, if its deadline is not sooner.
@@ -503,6 +526,7 @@ async fn steer(
             signal = signals.next() => {
                 if ASK_TO_END.contains(&signal) {
                     asked_by = Some(signal);
+                    say_if_out_of_reach(target);
                 }
                 if begin.is_waiting() {
                     target.send(signal);
@@ -513,6 +537,7 @@ async fn steer(
             () = &mut revoked, if !is_revoked => {
                 (is_revoked, asked_by) = (true, Some(Signal::TERM));
                 work.say("another process asks for the lock: SIGTERM to the command");
+                say_if_out_of_reach(target);
                 target.send(Signal::TERM);
             }
             stop = until_stopped(begin.command) => match stop {

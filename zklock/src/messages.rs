@@ -60,8 +60,14 @@ impl Writer {
 
 /// Has each message from here on name the path that this call is about.
 pub(crate) fn set_path(path: &str) {
+    // A path with a line break would look like two messages.
+    let shown = if path.contains(char::is_control) {
+        path.escape_debug().to_string()
+    } else {
+        path.to_owned()
+    };
     // A process has one path.
-    let _ = PATH.set(path.to_owned());
+    let _ = PATH.set(shown);
 }
 
 /// Writes a message, with the name of the program, and the path that it is about.

@@ -74,7 +74,7 @@ pub(crate) enum Stop {
 /// Waits until a child of this process is stopped.
 pub(crate) async fn until_stopped(child: Pid) -> Stop {
     let Ok(change) = until_changed(child, WaitIdOptions::STOPPED).await else {
-        // A child that has ended, for which there is an error, is stopped no more.
+        // On Linux there is an error for a child that has ended.
         return std::future::pending().await;
     };
     let by = change.stopping_signal();
@@ -125,6 +125,10 @@ impl Signals {
         // The signal by which `until_changed` learns of changes is caught before the first child
         // exists: a program that ignores it has no zombies, and its children ignore it, too.
         unix::signal(SignalKind::child()).map(drop)?;
+        // A message that a file takes no more, at its limit of size, is dropped.
+        if is_wanted(&Signal::XFSZ) {
+            unix::signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)?;
+        }
         let caught = PASSED_ON.into_iter().filter(is_wanted).map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))

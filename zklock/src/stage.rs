@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
@@ -52,6 +53,23 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Failure { code, text } = Failure::not_started(&program.to_string_lossy(), &error);
     say(&text);
     code.into()
+}
+
+/// Returns an error if `/proc` shows other processes than those of this process's namespace, as
+/// after `unshare --pid` without `--mount-proc`: it would not show whether the command has begun.
+pub(crate) fn check_proc() -> Result<(), Failure> {
+    match std::fs::read_link("/proc/self") {
+        Ok(own) if own != own_name() => Err(Failure::new(
+            SYSTEM,
+            "/proc is that of another PID namespace: mount one for this namespace",
+        )),
+        // Without `/proc` the watchdog does not start.
+        _ => Ok(()),
+    }
+}
+
+fn own_name() -> PathBuf {
+    getpid().as_raw_nonzero().to_string().into()
 }
 
 /// Returns whether a process is still to become its command: another process may have continued it.

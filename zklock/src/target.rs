@@ -3,10 +3,13 @@
 //! The kernel gives the number of a process, which is also that of a group that it has begun, to
 //! another only when the process has been waited for and the group is empty. So `zklock` waits for
 //! the command and the watchdog only after the last signal that it sends to them. The watchdog
-//! sends SIGKILL after `zklock` has ended, too, when another process has inherited the command and
+//! sends SIGKILL also when `zklock` has ended, and another process has inherited the command and
 //! may have waited for it, a moment before.
 
-use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group, test_kill_process,
+};
 
 /// What signals are sent to.
 #[derive(Clone, Copy, Debug)]
@@ -47,18 +50,32 @@ impl Target {
         for signal in [signal, Signal::CONT] {
             match self {
                 Self::Group { group, command } => {
-                    // A command that is just leaving the group gets SIGKILL wherever it is. The
-                    // group comes last, with the watchdog, which may be this process.
-                    let is_apart =
-                        |it: &Pid| signal == Signal::KILL || getpgid(Some(*it)) != Ok(group);
-                    if let Some(command) = command.filter(is_apart) {
+                    // The group comes last at SIGKILL, with the watchdog, which may be this
+                    // process.
+                    if let Some(command) = command.filter(|_| signal == Signal::KILL) {
                         send_to_command(command, signal);
                     }
                     let _ = kill_process_group(group, signal);
+                    // A command that was just leaving the group gets the signal wherever it is.
+                    let has_left =
+                        |it: &Pid| signal != Signal::KILL && getpgid(Some(*it)) != Ok(group);
+                    if let Some(command) = command.filter(has_left) {
+                        send_to_command(command, signal);
+                    }
                 }
                 Self::Foreground(command) => send_to_command(command, signal),
             }
         }
+    }
+
+    /// Returns whether this process may send signals to the command: not if that has taken the
+    /// rights of another user.
+    pub(crate) fn is_in_reach(self) -> bool {
+        let command = match self {
+            Self::Group { command, .. } => command,
+            Self::Foreground(command) => Some(command),
+        };
+        command.is_none_or(|command| test_kill_process(command) != Err(Errno::PERM))
     }
 
     /// Sends a signal that this process got.
@@ -74,8 +91,8 @@ impl Target {
 }
 
 /// Sends a signal to a command, and to a group that the command has begun, as `timeout` and
-/// `setsid` do: a group may outlive the process that began it, or be left by it. A group that the
-/// command has joined is another's.
+/// `setsid` do: a group may outlive the process that began it. A group that the command has joined
+/// is another's.
 fn send_to_command(command: Pid, signal: Signal) {
     // The command may be about to begin its group, so its group is read before the signal is sent.
     let is_leader = getpgid(Some(command)) == Ok(command);

@@ -59,8 +59,9 @@ const STANDING_DOWN: Duration = Duration::from_secs(1);
 /// The watchdog, as `zklock` sees it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    process: Child,
+    // The orders are dropped first: the thread knows the number of the process.
     pub(crate) orders: Orders,
+    process: Child,
 }
 
 /// The orders to the watchdog, through its pipe, and to the thread of `zklock` that does the same.
@@ -137,9 +138,9 @@ impl Watchdog {
         self.orders.watchdog
     }
 
-    /// Ends the watchdog and the thread, and leaves what is in the group alone. Returns whether the
-    /// watchdog had been killed before. The watchdog keeps its number until this is dropped.
-    pub(crate) async fn stand_down(&mut self) -> bool {
+    /// Ends the watchdog and the thread, and leaves what is in the group alone. Returns the signal
+    /// of which the watchdog had died before. The watchdog keeps its number until this is dropped.
+    pub(crate) async fn stand_down(&mut self) -> Option<i32> {
         let Orders {
             pipe,
             watchdog,
@@ -153,13 +154,13 @@ impl Watchdog {
             until_ended(*watchdog).await
         };
         if let Ok(status) = timeout(STANDING_DOWN, standing_down).await {
-            return status.is_ok_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
+            return status.ok().and_then(|status| status.signal());
         }
         // The watchdog is killed before its pipe ends: otherwise it would kill the group when it
         // continues.
         let _ = self.process.start_kill();
         let _ = until_ended(*watchdog).await;
-        false
+        None
     }
 }
 

@@ -463,6 +463,20 @@ pub(crate) fn early_begin_in_foreground() {
     assert_eq!(started.end().code, 4);
 }
 
+/// A log has reached the limit on the size of files.
+pub(crate) fn full_log() {
+    let (server, files) = (server(), Files::new());
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!(
+        "ulimit -f 0; exec {program} -v /a -- sh -c 'exit 3' 2>log"
+    ));
+    command
+        .current_dir(files.path())
+        .env("ZK_CONNECT", server.connect_string());
+    assert_eq!(run(command).code, 3);
+}
+
 /// Some programs misread the results of their children if they ignore SIGCHLD.
 pub(crate) fn ignored_child_signal() {
     let server = server();

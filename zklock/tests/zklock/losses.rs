@@ -477,6 +477,18 @@ pub(crate) fn on_lost_warn_and_a_lease() {
     assert!(ended.err.contains("went on after the loss"), "{ended:?}");
 }
 
+/// The lease was over first, so the child is killed although the lock is lost then.
+pub(crate) fn on_lost_warn_after_a_lease() {
+    let command = "trap 'echo asked' TERM; echo $$
+        while :; do date +%s%N >>alive; sleep 0.01; done";
+    let arguments = "--lease 3s --kill-after 60s --on-lost warn";
+    let mut pair = Pair::new(T, arguments, command);
+    assert_eq!(pair.holder.line(), "asked");
+    pair.cut_off();
+    pair.assert_dead_before_the_next();
+    assert_eq!(pair.holder.end().code, 125);
+}
+
 pub(crate) fn on_lost_command() {
     let command = "trap 'echo asked; exit 0' USR1; echo $$; while :; do sleep 0.01; done";
     // The action has no blank, because the arguments are divided at blanks.
