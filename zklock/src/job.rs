@@ -119,6 +119,7 @@ pub(crate) struct Job {
     hung_up: Option<Signal>,
     target: Target,
     watchdog: Watchdog,
+    environment: Vec<(&'static str, Option<String>)>,
     /// Whether the command was asked to end because its lease is over.
     is_lease_over: bool,
     /// The end of the lease and of the time to end after it, beyond which no deadline is, unless
@@ -228,6 +229,7 @@ impl Job {
             hung_up: None,
             target,
             watchdog,
+            environment: held.environment.to_vec(),
             is_lease_over: false,
             end_by,
         };
@@ -313,7 +315,7 @@ impl Job {
             OnLost::Warn if is_spared => deadline = Duration::MAX,
             // The end of the lease has sent SIGTERM.
             OnLost::Warn => {}
-            OnLost::Run(text) => match run_helper(text, self.target) {
+            OnLost::Run(text) => match run_helper(text, self.target, &self.environment) {
                 Ok(started) => helper = Some(started),
                 Err(failure) => {
                     say(&format!("{}; SIGTERM to the command instead", failure.text));
@@ -593,8 +595,13 @@ fn set_environment(
 }
 
 /// Runs the user's command for a loss, which is killed when it is dropped.
-fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
+fn run_helper(
+    text: &str,
+    target: Target,
+    environment: &[(&'static str, Option<String>)],
+) -> Result<Child, Failure> {
     let mut command = Command::new("/bin/sh");
+    set_environment(command.as_std_mut(), environment);
     command
         .arg("-c")
         .arg(text)

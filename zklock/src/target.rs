@@ -50,18 +50,15 @@ impl Target {
         for signal in [signal, Signal::CONT] {
             match self {
                 Self::Group { group, command } => {
-                    // The group comes last at SIGKILL, with the watchdog, which may be this
-                    // process.
-                    if let Some(command) = command.filter(|_| signal == Signal::KILL) {
+                    // A command that is just leaving the group gets SIGKILL wherever it is. Any
+                    // other signal is sent to it once. The group comes last, with the watchdog,
+                    // which may be this process.
+                    let is_apart =
+                        |it: &Pid| signal == Signal::KILL || getpgid(Some(*it)) != Ok(group);
+                    if let Some(command) = command.filter(is_apart) {
                         send_to_command(command, signal);
                     }
                     let _ = kill_process_group(group, signal);
-                    // A command that was just leaving the group gets the signal wherever it is.
-                    let has_left =
-                        |it: &Pid| signal != Signal::KILL && getpgid(Some(*it)) != Ok(group);
-                    if let Some(command) = command.filter(has_left) {
-                        send_to_command(command, signal);
-                    }
                 }
                 Self::Foreground(command) => send_to_command(command, signal),
             }

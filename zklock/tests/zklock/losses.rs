@@ -523,6 +523,25 @@ pub(crate) fn on_lost_command_is_mistyped() {
 }
 
 /// The shell cannot be started, for want of file descriptors.
+pub(crate) fn on_lost_environment() {
+    // The action has no blank, because the arguments are divided at blanks.
+    let action = "--on-lost echo${IFS}lost=$ZKLOCK_PATH;kill${IFS}-TERM${IFS}$ZKLOCK_PID";
+    let server = server();
+    let mut command = zklock(
+        &server.connect_string(),
+        &format!("{action} /a"),
+        "echo $$; exec sleep 1000",
+    );
+    // The variable is that of a lock around this one.
+    command.env("ZKLOCK_PATH", "/outer");
+    let mut holder = Started::new(command);
+    pid(&holder.line());
+    assert!(server.expire_session(server.sessions()[0].id));
+    let ended = holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("lost=/a\n"), "{ended:?}");
+}
+
 pub(crate) fn on_lost_command_fails() {
     let command = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
     let mut pair = Pair::new(LONG, "--on-lost exit", command);

@@ -33,7 +33,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(TIME_LIMIT);
     // The longest tests start first.
-    let in_process: [(&str, Test); 101] = [
+    let in_process: [(&str, Test); 102] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -101,6 +101,10 @@ fn main() {
             losses::on_lost_warn_after_a_lease,
         ),
         ("zklock::full_log_ends_nothing", ends::full_log),
+        (
+            "zklock::on_lost_command_knows_its_lock",
+            losses::on_lost_environment,
+        ),
         (
             "zklock::killed_watchdog_ends_a_warned_child",
             losses::on_lost_warn_and_a_killed_watchdog,
