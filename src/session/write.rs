@@ -158,8 +158,8 @@ impl Session {
 }
 
 impl Core {
-    /// Creates a directory and those above it that are missing, as containers if the servers know
-    /// them (docs/protocol.md#directories).
+    /// Creates a directory and those above it that are missing, as containers if the servers
+    /// support them (docs/protocol.md#directories).
     pub(crate) async fn make_directories(
         &self,
         handle: &zk::Client,

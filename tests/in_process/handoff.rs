@@ -43,7 +43,7 @@ fn numbers(guard: &LockGuard) -> (i64, u64) {
 /// request.
 // Shows: hand-off
 #[tokio::test]
-async fn hand_over_is_free_and_ordered() {
+async fn hand_off_is_free_and_ordered() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let first = within("the grant", lock.lock()).await.unwrap();
@@ -462,7 +462,7 @@ async fn each_holder_has_its_own_hold() {
 /// A request to revoke ends the hand-offs; the holder decides when it releases the lock.
 // Shows: hand-off
 #[tokio::test]
-async fn revocation_request_ends_hand_overs() {
+async fn revocation_request_ends_hand_offs() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();

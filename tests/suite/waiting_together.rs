@@ -1,4 +1,4 @@
-//! Callers of one client that share a node, by hand-over in memory or as readers.
+//! Callers of one client that share a node, by a hand-off in memory or as readers.
 
 use test_support::prelude::*;
 

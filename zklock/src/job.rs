@@ -42,6 +42,9 @@ const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal
 /// What people are told when the system lets this process send no signal to the command.
 const OUT_OF_REACH: &str = "the command has the rights of another user, so zklock cannot end it";
 
+/// A variable of the environment, which is removed if it has no value.
+pub(crate) type Variable = (&'static str, Option<String>);
+
 /// The session timeout T, and what follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session(pub(crate) Duration);
@@ -119,7 +122,7 @@ pub(crate) struct Job {
     hung_up: Option<Signal>,
     target: Target,
     watchdog: Watchdog,
-    environment: Vec<(&'static str, Option<String>)>,
+    environment: Vec<Variable>,
     /// Whether the command was asked to end because its lease is over.
     is_lease_over: bool,
     /// The end of the lease and of the time to end after it, beyond which no deadline is, unless
@@ -142,7 +145,7 @@ pub(crate) struct HeldLock<'a> {
     /// Whether the lock is released at the loss, so that the command has to be killed then.
     pub(crate) is_killed_by_drop: bool,
     /// The environment of the command.
-    pub(crate) environment: &'a [(&'static str, Option<String>)],
+    pub(crate) environment: &'a [Variable],
 }
 
 impl HeldLock<'_> {
@@ -252,7 +255,7 @@ impl Job {
         let (target, watchdog) = (self.target, self.watchdog.group());
         let mut lease = std::pin::pin!(lease_over(held.lease));
         let begin = Begin {
-            command: self.process,
+            process: self.process,
             is_let: &mut self.is_let_begin,
             hung_up: &mut self.hung_up,
         };
@@ -269,8 +272,7 @@ impl Job {
                 () = &mut steered => {}
                 () = &mut lease, if !self.is_lease_over => {
                     self.is_lease_over = true;
-                    say_if_out_of_reach(target);
-                    target.send(Signal::TERM);
+                    send(target, Signal::TERM);
                 }
             }
         };
@@ -305,13 +307,10 @@ impl Job {
         let is_spared = matches!(work.on_lost, OnLost::Warn) && !self.is_lease_over;
         let goes_on = is_spared && !is_waiting;
         let mut helper = None;
-        if !goes_on {
-            say_if_out_of_reach(self.target);
-        }
         match &work.on_lost {
             _ if is_waiting => self.target.send(Signal::KILL),
-            OnLost::Term => self.target.send(Signal::TERM),
-            OnLost::Kill => self.target.send(Signal::KILL),
+            OnLost::Term => send(self.target, Signal::TERM),
+            OnLost::Kill => send(self.target, Signal::KILL),
             OnLost::Warn if is_spared => deadline = Duration::MAX,
             // The end of the lease has sent SIGTERM.
             OnLost::Warn => {}
@@ -319,7 +318,7 @@ impl Job {
                 Ok(started) => helper = Some(started),
                 Err(failure) => {
                     say(&format!("{}; SIGTERM to the command instead", failure.text));
-                    self.target.send(Signal::TERM);
+                    send(self.target, Signal::TERM);
                 }
             },
         }
@@ -342,7 +341,12 @@ impl Job {
 
     /// Kills the command, and waits until it is dead.
     pub(crate) async fn kill(self, signals: &mut Signals) -> Result<(), Failure> {
-        self.target.send(Signal::KILL);
+        if self.is_lease_over {
+            // SIGTERM was sent before.
+            self.target.send(Signal::KILL);
+        } else {
+            send(self.target, Signal::KILL);
+        }
         self.end(signals, true, None).await.map(drop)
     }
 
@@ -360,7 +364,7 @@ impl Job {
             tokio::select! {
                 biased;
                 status = until_ended(self.process) => break status,
-                signal = signals.next() => self.target.pass_on(signal),
+                signal = signals.next() => pass_on(self.target, signal),
                 code = not_run(&mut helper) => {
                     say(&format!(
                         "the command of --on-lost ended with {code}; SIGTERM to the command instead"
@@ -371,7 +375,7 @@ impl Job {
                 // the watchdog alone.
                 _ = until_ended(self.watchdog.group()), if !is_unwatched => {
                     is_unwatched = true;
-                    self.target.send(Signal::KILL);
+                    send(self.target, Signal::KILL);
                 }
             }
         };
@@ -380,9 +384,10 @@ impl Job {
         if kills_rest {
             self.target.send(Signal::KILL);
         }
-        self.watchdog.stand_down().await;
-        let status = status.map_err(|error| Failure::system("the command", &error))?;
-        Ok(if is_unwatched {
+        let status = status.map_err(|error| Failure::system("the command", &error));
+        let watchdog_died_of = self.watchdog.stand_down().await;
+        let status = status?;
+        Ok(if is_unwatched || is_same(watchdog_died_of, status) {
             Ended::Unwatched
         } else {
             Ended::Itself(status)
@@ -403,8 +408,7 @@ impl Job {
             Ended::Itself(status) => {
                 let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
                 let watchdog_died_of = job.watchdog.stand_down().await;
-                // A command that kills its group kills its watchdog, too.
-                if watchdog_died_of.is_some() && watchdog_died_of == status.signal() {
+                if is_same(watchdog_died_of, status) {
                     job.target.send(Signal::KILL);
                     return Ok(Ended::Unwatched);
                 }
@@ -450,10 +454,23 @@ async fn not_run(helper: &mut Option<Child>) -> i32 {
     std::future::pending().await
 }
 
-/// Tells people if a command that is asked to end cannot be reached.
-fn say_if_out_of_reach(target: Target) {
+/// Sends a signal that ends a command, and tells people if the command cannot be reached.
+fn send(target: Target, signal: Signal) {
     if !target.is_in_reach() {
         say(OUT_OF_REACH);
+    }
+    target.send(signal);
+}
+
+/// Sends a signal that this process got, unless the terminal has sent it to the command, too.
+fn pass_on(target: Target, signal: Signal) {
+    if target.is_sent_by_terminal(signal) {
+        return;
+    }
+    if ASK_TO_END.contains(&signal) {
+        send(target, signal);
+    } else {
+        target.send(signal);
     }
 }
 
@@ -472,9 +489,15 @@ fn is_killed(status: ExitStatus) -> bool {
     status.signal() == Some(Signal::KILL.as_raw())
 }
 
+/// Returns whether a command has died of the signal of which its watchdog has died, if of any: a
+/// command that kills its group kills its watchdog, too.
+fn is_same(watchdog_died_of: Option<i32>, status: ExitStatus) -> bool {
+    watchdog_died_of.is_some() && watchdog_died_of == status.signal()
+}
+
 /// A command whose process waits to begin until the watchdog knows the process.
 struct Begin<'a> {
-    command: Pid,
+    process: Pid,
     is_let: &'a mut bool,
     hung_up: &'a mut Option<Signal>,
 }
@@ -483,23 +506,19 @@ impl Begin<'_> {
     /// Lets the command begin when its process has stopped for that. Returns whether this was such
     /// a stop: another process may stop the process before, and continue it.
     fn on_stop(&mut self) -> bool {
-        let is_waiting = self.is_waiting();
+        let is_waiting = is_waiting(self.process, *self.is_let);
         *self.is_let = true;
         if is_waiting {
-            let _ = kill_process(self.command, Signal::CONT);
+            let _ = kill_process(self.process, Signal::CONT);
         }
         is_waiting
-    }
-
-    fn is_waiting(&self) -> bool {
-        is_waiting(self.command, *self.is_let)
     }
 }
 
 /// Returns whether a process is still to become its command. If the system does not tell, the first
 /// stop that this process has seen is the one before the begin.
 fn is_waiting(process: Pid, is_let_begin: bool) -> bool {
-    stage::is_waiting(process).unwrap_or(!is_let_begin)
+    stage::is_stage(process).unwrap_or(!is_let_begin)
 }
 
 /// Lets the command begin, and passes on signals and one request for the lock, for as long as this
@@ -528,21 +547,19 @@ async fn steer(
             signal = signals.next() => {
                 if ASK_TO_END.contains(&signal) {
                     asked_by = Some(signal);
-                    say_if_out_of_reach(target);
                 }
-                if begin.is_waiting() {
+                if is_waiting(begin.process, *begin.is_let) {
                     target.send(signal);
                 } else {
-                    target.pass_on(signal);
+                    pass_on(target, signal);
                 }
             }
             () = &mut revoked, if !is_revoked => {
                 (is_revoked, asked_by) = (true, Some(Signal::TERM));
                 work.say("another process asks for the lock: SIGTERM to the command");
-                say_if_out_of_reach(target);
-                target.send(Signal::TERM);
+                send(target, Signal::TERM);
             }
-            stop = until_stopped(begin.command) => match stop {
+            stop = until_stopped(begin.process) => match stop {
                 _ if begin.on_stop() || !is_background => {}
                 Stop::ByTerminal if asked_by.is_some() => {
                     *begin.hung_up = asked_by.take();
@@ -581,10 +598,7 @@ async fn beat(orders: &mut Orders, end_by: Duration, held: &HeldLock<'_>) {
     }
 }
 
-fn set_environment(
-    command: &mut std::process::Command,
-    environment: &[(&'static str, Option<String>)],
-) {
+fn set_environment(command: &mut std::process::Command, environment: &[Variable]) {
     for (name, value) in environment {
         match value {
             Some(value) => command.env(name, value),
@@ -595,11 +609,7 @@ fn set_environment(
 }
 
 /// Runs the user's command for a loss, which is killed when it is dropped.
-fn run_helper(
-    text: &str,
-    target: Target,
-    environment: &[(&'static str, Option<String>)],
-) -> Result<Child, Failure> {
+fn run_helper(text: &str, target: Target, environment: &[Variable]) -> Result<Child, Failure> {
     let mut command = Command::new("/bin/sh");
     set_environment(command.as_std_mut(), environment);
     command

@@ -16,7 +16,7 @@ use zookeeper_recipes::{
 use crate::clock;
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, End, Failure, LOST, UNREACHABLE};
-use crate::job::{Ended, HeldLock, Job, Session};
+use crate::job::{Ended, HeldLock, Job, Session, Variable};
 use crate::look::of_holder;
 use crate::messages::say;
 use crate::options::{Lead, OnLost, Run, Work};
@@ -26,7 +26,7 @@ use crate::signals::Signals;
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// What a command finds in its environment, and a hold without a command prints.
-type Environment = [(&'static str, Option<String>); 4];
+type Environment = [Variable; 4];
 
 /// A lock of the kind that was asked for.
 enum Asked {

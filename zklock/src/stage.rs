@@ -74,7 +74,7 @@ fn own_name() -> PathBuf {
 
 /// Returns whether a process is still to become its command: another process may have continued it.
 /// `None` on a system that does not tell, and for a process that has no arguments yet or any more.
-pub(crate) fn is_waiting(process: Pid) -> Option<bool> {
+pub(crate) fn is_stage(process: Pid) -> Option<bool> {
     let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
     let arguments = std::fs::read(path).ok()?;
     let first = arguments.split(|byte| *byte == 0).nth(1)?;

@@ -75,15 +75,12 @@ impl Target {
         command.is_none_or(|command| test_kill_process(command) != Err(Errno::PERM))
     }
 
-    /// Sends a signal that this process got.
-    pub(crate) fn pass_on(self, signal: Signal) {
+    /// Returns whether the terminal has sent the command this signal, which this process got.
+    pub(crate) fn is_sent_by_terminal(self, signal: Signal) -> bool {
         // The terminal sends INT and QUIT to all processes of the group in the foreground.
         let is_here = |process| getpgid(Some(process)) == Ok(getpgrp());
-        let has_got_it = matches!(self, Self::Foreground(process) if is_here(process))
-            && [Signal::INT, Signal::QUIT].contains(&signal);
-        if !has_got_it {
-            self.send(signal);
-        }
+        matches!(self, Self::Foreground(process) if is_here(process))
+            && [Signal::INT, Signal::QUIT].contains(&signal)
     }
 }
 

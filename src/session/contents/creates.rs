@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(bytes(&creates), counted + cost("/b"));
     }
 
-    /// A later list shows the node of a create whose outcome could not be found out.
+    /// A later list shows the node of a create whose outcome could not be determined.
     // Shows: session-nodes
     #[test]
     fn late_node_counts_once() {

@@ -27,8 +27,9 @@ pub(crate) fn passed_on() {
 /// first.
 pub(crate) fn killed_groups() {
     let server = server();
-    for _ in 0..20 {
-        let ended = run(zklock(&server.connect_string(), "/a", "kill -9 0"));
+    for signal in ["KILL", "FPE"].repeat(10) {
+        let command = format!("kill -{signal} 0");
+        let ended = run(zklock(&server.connect_string(), "/a", &command));
         assert_eq!(ended.code, 125, "{ended:?}");
         assert!(ended.err.contains("the watchdog was killed"), "{ended:?}");
     }

@@ -522,7 +522,6 @@ pub(crate) fn on_lost_command_is_mistyped() {
     assert!(ended.code == 125 && ended.err.contains(text), "{ended:?}");
 }
 
-/// The shell cannot be started, for want of file descriptors.
 pub(crate) fn on_lost_environment() {
     // The action has no blank, because the arguments are divided at blanks.
     let action = "--on-lost echo${IFS}lost=$ZKLOCK_PATH;kill${IFS}-TERM${IFS}$ZKLOCK_PID";
@@ -542,6 +541,7 @@ pub(crate) fn on_lost_environment() {
     assert!(ended.err.contains("lost=/a\n"), "{ended:?}");
 }
 
+/// The shell cannot be started, for want of file descriptors.
 pub(crate) fn on_lost_command_fails() {
     let command = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
     let mut pair = Pair::new(LONG, "--on-lost exit", command);

@@ -97,7 +97,7 @@ fn main() {
             losses::on_lost_warn,
         ),
         (
-            "zklock::on_lost_warn_follows_a_lease",
+            "zklock::lease_end_overrides_on_lost_warn",
             losses::on_lost_warn_after_a_lease,
         ),
         ("zklock::full_log_ends_nothing", ends::full_log),
@@ -243,7 +243,7 @@ fn main() {
             ends::early_begin_in_foreground,
         ),
         (
-            "zklock::ignored_child_signal_ends_here",
+            "zklock::child_does_not_ignore_sigchld",
             ends::ignored_child_signal,
         ),
         (
