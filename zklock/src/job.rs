@@ -122,7 +122,6 @@ pub(crate) struct Job {
     hung_up: Option<Signal>,
     target: Target,
     watchdog: Watchdog,
-    environment: Vec<Variable>,
     /// Whether the command was asked to end because its lease is over.
     is_lease_over: bool,
     /// The end of the lease and of the time to end after it, beyond which no deadline is, unless
@@ -232,7 +231,6 @@ impl Job {
             hung_up: None,
             target,
             watchdog,
-            environment: held.environment.to_vec(),
             is_lease_over: false,
             end_by,
         };
@@ -298,6 +296,7 @@ impl Job {
         mut self,
         lost: &Lost,
         work: &Work,
+        environment: &[Variable],
         signals: &mut Signals,
     ) -> Result<Option<ExitStatus>, Failure> {
         let mut deadline = self.watchdog.orders.deadline();
@@ -314,7 +313,7 @@ impl Job {
             OnLost::Warn if is_spared => deadline = Duration::MAX,
             // The end of the lease has sent SIGTERM.
             OnLost::Warn => {}
-            OnLost::Run(text) => match run_helper(text, self.target, &self.environment) {
+            OnLost::Run(text) => match run_helper(text, self.target, environment) {
                 Ok(started) => helper = Some(started),
                 Err(failure) => {
                     say(&format!("{}; SIGTERM to the command instead", failure.text));

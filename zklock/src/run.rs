@@ -344,7 +344,7 @@ impl Task<'_> {
                 }
             }
             // The guard is dropped once the command is dead: until then the node of the lock stays.
-            Err(lost) => self.lose(&lost, job, signals).await,
+            Err(lost) => self.lose(&lost, job, environment, signals).await,
         };
         match outcome? {
             // A candidate that was asked for the lock does not contend again.
@@ -373,13 +373,14 @@ impl Task<'_> {
         &self,
         lost: &Lost,
         job: Option<Job>,
+        environment: &Environment,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
         let Some(job) = job else {
             return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string())));
         };
         self.work.say(&lost.to_string());
-        let went_on = job.lose(lost, self.work, signals).await?;
+        let went_on = job.lose(lost, self.work, environment, signals).await?;
         // The reason is told once: at the loss, to people who have asked for that, or now.
         let why = if self.work.verbose {
             String::new()

@@ -8,7 +8,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
@@ -58,18 +57,15 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// Returns an error if `/proc` shows other processes than those of this process's namespace, as
 /// after `unshare --pid` without `--mount-proc`: it would not show whether the command has begun.
 pub(crate) fn check_proc() -> Result<(), Failure> {
+    let number = getpid().as_raw_nonzero().to_string();
     match std::fs::read_link("/proc/self") {
-        Ok(own) if own != own_name() => Err(Failure::new(
+        Ok(own) if own.as_os_str() != &*number => Err(Failure::new(
             SYSTEM,
             "/proc is that of another PID namespace: mount one for this namespace",
         )),
         // Without `/proc` the watchdog does not start.
         _ => Ok(()),
     }
-}
-
-fn own_name() -> PathBuf {
-    getpid().as_raw_nonzero().to_string().into()
 }
 
 /// Returns whether a process is still to become its command: another process may have continued it.
